@@ -1,0 +1,210 @@
+"""The settings of every stage: names, limits, defaults and the help text of each."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SECTION = ConfigDict(frozen=True, extra="forbid")
+
+BLIP = "Salesforce/blip-image-captioning-base"
+BLIP_REVISION = "82a37760796d32b1411fe092ab5d4e227313294b"
+
+
+class Source(BaseModel):
+    """One folder of pictures with captions."""
+
+    model_config = SECTION
+
+    path: str = Field(description="Folder with pictures; read only, never written.")
+    repeats: int = Field(1, ge=1, description="How often each picture is seen in an epoch.")
+    weight: float = Field(1.0, gt=0, description="Factor on the loss of this source's pictures.")
+    trigger: str = Field("", description="Word put in front of each caption, once.")
+    is_regularisation: bool = Field(False, description="Pictures of the class, not of the subject.")
+    caption_extension: str = Field(
+        "auto",
+        description="Ending of caption files: `auto` (.txt and .caption), or one such as `.txt`.",
+    )
+
+
+class ModelSettings(BaseModel):
+    """The Stable Diffusion model to train for."""
+
+    model_config = SECTION
+
+    id: str = Field(
+        "stable-diffusion-v1-5/stable-diffusion-v1-5",
+        description="Hub id, folder in diffusers layout, or a single .safetensors file.",
+    )
+    revision: str = Field("", description="Hub revision (branch, tag or commit); empty is main.")
+
+
+class ValidateSettings(BaseModel):
+    """What counts as a usable picture."""
+
+    model_config = SECTION
+
+    background: str = Field(
+        "#ffffff", description="Colour under transparent pixels, for every stage."
+    )
+    animated: Literal["reject", "first-frame"] = Field(
+        "reject", description="What to do with animated GIF, WebP, PNG and multi-page TIFF."
+    )
+    max_megapixels: float = Field(
+        178.0, gt=0, description="Larger pictures are rejected from their header, undecoded."
+    )
+    min_side: int = Field(64, ge=1, description="Shortest side in px; smaller ones are rejected.")
+    max_aspect: float = Field(
+        6.0, gt=1, description="Longest side by shortest side; beyond it most would be cropped."
+    )
+    max_rejects: int = Field(
+        0, ge=0, description="Go on (exit 0) with up to this many rejected pictures."
+    )
+    encoding: str = Field(
+        "auto", description="Encoding of captions that are not UTF-8, such as gb18030; or `auto`."
+    )
+
+
+class CaptionSettings(BaseModel):
+    """Drafts for pictures without a caption."""
+
+    model_config = SECTION
+
+    model: str = Field(BLIP, description="BLIP model: hub id or local folder.")
+    revision: str = Field(
+        "auto", description="Hub revision; `auto` is the pinned one of the default model."
+    )
+    prefix: str = Field("", description="Words that each draft begins with, such as `a photo of`.")
+    batch_size: int = Field(8, ge=1, description="Pictures at once; halved when memory runs out.")
+    num_beams: int = Field(3, ge=1, description="Beams of the search for a draft.")
+    max_tokens: int = Field(40, ge=5, le=200, description="Longest draft, in tokens.")
+    min_words: int = Field(4, ge=1, description="Shorter drafts are flagged.")
+    device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+    accept_drafts: bool = Field(
+        False, description="Train on drafts nobody looked at; the LoRA's header records it."
+    )
+
+
+class BucketSettings(BaseModel):
+    """Shapes that pictures are resized to."""
+
+    model_config = SECTION
+
+    area: int = Field(512, ge=16, description="Side of the square of a bucket's area, in px.")
+    step: int = Field(64, ge=8, description="Sides are multiples of this, in px.")
+    min: int = Field(256, ge=8, description="Shortest side of a bucket, in px.")
+    max: int = Field(1024, ge=16, description="Longest side of a bucket, in px.")
+    upscale: Literal["allowed", "never"] = Field(
+        "allowed", description="`never` puts a small picture into a bucket it fills, if any."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "BucketSettings":
+        if not self.min <= self.area <= self.max:
+            raise ValueError("bucket.min <= bucket.area <= bucket.max does not hold")
+        return self
+
+
+class CacheSettings(BaseModel):
+    """Encoded samples on disk."""
+
+    model_config = SECTION
+
+    dir: str = Field("", description="Folder of shards shared by many works; empty is WORK/cache.")
+    shard_size: int = Field(64, ge=1, le=10_000, description="Most samples in a shard.")
+    batch_size: int = Field(8, ge=1, description="Pictures encoded at once on a GPU.")
+    dtype: Literal["float16", "float32"] = Field("float16", description="Type of stored tensors.")
+    clip_skip: int = Field(
+        1, ge=1, le=11, description="1 is the text encoder's last layer, 2 the one before."
+    )
+    device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+
+
+class TrainSettings(BaseModel):
+    """The LoRA and its training."""
+
+    model_config = SECTION
+
+    name: str = Field("", description="Ending of the run's folder name; empty: the data's name.")
+    rank: int = Field(8, ge=1, le=1024, description="Rank of the LoRA.")
+    alpha: float = Field(8.0, gt=0, description="The weight delta is scaled by alpha / rank.")
+    targets: Literal["transformer", "attention", "transformer+conv"] | tuple[str, ...] = Field(
+        "transformer", description="Layers with a LoRA: a preset, or endings of module names."
+    )
+    learning_rate: float = Field(1e-4, gt=0, le=0.1, description="Peak learning rate.")
+    scheduler: Literal["constant", "linear", "cosine"] = Field(
+        "cosine", description="Learning rate after the warm-up."
+    )
+    warmup: float = Field(
+        0.05,
+        ge=0,
+        description="Warm-up: below 1 a share of the optimiser steps, else their number.",
+    )
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
+    max_grad_norm: float = Field(1.0, ge=0, description="Gradient norm is cut to this; 0 is off.")
+    batch_size: int = Field(1, ge=1, description="Samples in a micro-batch.")
+    gradient_accumulation: int = Field(4, ge=1, description="Micro-batches per optimiser step.")
+    gradient_checkpointing: bool = Field(
+        True, description="Compute activations twice to hold far fewer of them."
+    )
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = Field(
+        "auto", description="`auto`: bf16 where the card has it, else fp16, fp32 on a CPU."
+    )
+    device: str = Field("auto", description="`auto`, `cpu`, `cuda` or `mps`.")
+    epochs: int = Field(10, ge=1, description="Times each sample is seen; see `steps`.")
+    steps: int = Field(0, ge=0, description="Optimiser steps; 0 means `epochs` decides.")
+    seed: int = Field(42, ge=0, description="Same seed, same order, same noise, same weights.")
+    save_every: int = Field(200, ge=1, description="Optimiser steps between saved states.")
+    keep_states: int = Field(2, ge=1, description="Saved states kept; older ones are deleted.")
+    log_every: int = Field(1, ge=1, description="Optimiser steps between lines of metrics.jsonl.")
+    preview_every: int = Field(0, ge=0, description="Steps between latent previews; 0 is off.")
+    caption_dropout: float = Field(
+        0.0, ge=0, le=1, description="Share of samples that see the empty caption instead."
+    )
+    min_snr_gamma: float = Field(0.0, ge=0, description="Min-SNR weighting; 0 is off, 5 is usual.")
+    noise_offset: float = Field(0.0, ge=0, le=1, description="Offset noise; 0 is off.")
+    workers: int = Field(0, ge=0, description="Loader processes; 0 reads in the trainer.")
+    max_bad_steps: int = Field(
+        3, ge=1, description="Non-finite steps in a row (each is not taken) that end the run."
+    )
+
+
+class SampleSettings(BaseModel):
+    """Pictures made to look at."""
+
+    model_config = SECTION
+
+    prompts: tuple[str, ...] = Field(
+        (), description="Prompts; empty: captions of the data set, evenly spread."
+    )
+    negative: str = Field(
+        "low quality, blurry, deformed hands",
+        description="Negative prompt of previews and samples; never used in training.",
+    )
+    seed: int = Field(42, ge=0, description="Seed of the first picture; the same for all runs.")
+    steps: int = Field(25, ge=1, le=1000, description="Denoising steps.")
+    guidance: float = Field(7.0, ge=0, description="Classifier-free guidance scale.")
+    num_prompts: int = Field(4, ge=1, le=64, description="Captions used when `prompts` is empty.")
+    lora_scale: float = Field(1.0, ge=0, le=4, description="Strength of the LoRA in the pictures.")
+    device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+
+
+class ExportSettings(BaseModel):
+    """The layout a LoRA is written in."""
+
+    model_config = SECTION
+
+    layout: Literal["kohya", "diffusers", "peft"] = Field(
+        "diffusers", description="Key names: kohya (ComfyUI, A1111), diffusers or PEFT."
+    )
+    output: str = Field("", description="File or folder to write; empty: beside the LoRA.")
+
+
+class EngineSettings(BaseModel):
+    """How units of work are spread."""
+
+    model_config = SECTION
+
+    kind: Literal["serial", "processes"] = Field(
+        "serial", description="`processes` spreads units over this machine's cores."
+    )
+    workers: int = Field(0, ge=0, description="Worker processes; 0 is one per core.")
