@@ -22,7 +22,7 @@ def committed(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
