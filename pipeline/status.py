@@ -1,0 +1,116 @@
+"""The ledger of a work folder, and what each stage has still to do."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from latentmill.datasets.errors import LatentmillError
+from latentmill.datasets.layout import Layout
+from latentmill.pipeline.config import Config
+from latentmill.pipeline.stages import Choice, make_stage
+
+CHECKED = ("validate", "caption", "bucket", "cache")
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """One stage: `state` is `missing`, `fresh`, `stale` or `blocked`; `note` says why."""
+
+    name: str
+    state: str
+    note: str
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a work stands: its stages, and the account of its pictures."""
+
+    work: str
+    stages: tuple[StageState, ...]
+    ledger: tuple[str, ...]
+    closes: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `status --json` prints."""
+        return asdict(self)
+
+
+def read_status(config: Config) -> Status:
+    """Ask each stage for its plan; nothing is decoded, encoded or trained."""
+    layout = config.layout()
+    stages = [_stage_state(name, config, layout) for name in CHECKED]
+    counts = {stage.name: stage.counts for stage in stages}
+    counts["train"] = _counts(layout, "train")
+    ledger, closes = _ledger(counts)
+    stages.append(_run_state(layout, counts["train"]))
+    return Status(str(layout.work), tuple(stages), ledger, closes)
+
+
+def print_status(console: Console, status: Status) -> None:
+    """One line per stage, then the ledger."""
+    styles = {"fresh": "green", "stale": "yellow", "missing": "dim", "blocked": "red"}
+    console.print(f"[bold]{escape(status.work)}[/]")
+    for stage in status.stages:
+        style = styles[stage.state]
+        console.print(f"  {stage.name:<9} [{style}]{stage.state:<8}[/] {escape(stage.note)}")
+    for line in status.ledger:
+        console.print(f"  {escape(line)}")
+    if not status.closes:
+        console.print("  [red]the ledger does not close: run the stages above again, in order[/]")
+
+
+def _counts(layout: Layout, name: str) -> dict[str, int]:
+    try:
+        report = json.loads(layout.report(name).read_text(encoding="utf-8"))
+        return dict(report["counts"])
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
+    counts = _counts(layout, name)
+    try:
+        units = make_stage(name, Choice(config)).plan()
+    except LatentmillError as error:
+        return StageState(name, "blocked", error.what, counts)
+    todo = sum(unit.size for unit in units)
+    if not counts:
+        return StageState(name, "missing", f"not run yet; {todo} pictures to do", counts)
+    if todo:
+        return StageState(name, "stale", f"{todo} pictures to do", counts)
+    return StageState(name, "fresh", _sentence(counts), counts)
+
+
+def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
+    finished = sorted(path.parent.name for path in layout.runs.glob("*/lora.safetensors"))
+    if not finished:
+        return StageState("train", "missing", "no finished run yet", counts)
+    return StageState("train", "fresh", f"{len(finished)} runs, the last is {finished[-1]}", counts)
+
+
+def _sentence(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+
+
+def _ledger(counts: dict[str, dict[str, int]]) -> tuple[tuple[str, ...], bool]:
+    lines, closes = [], True
+    validate, cache, train = counts["validate"], counts["cache"], counts["train"]
+    if validate:
+        found, usable, rejected = (validate[name] for name in ("found", "usable", "rejected"))
+        lines.append(f"pictures: {found} found = {usable} usable + {rejected} rejected")
+        closes = closes and found == usable + rejected
+    if validate and cache:
+        samples, aside = cache["samples"], cache.get("set_aside", 0)
+        lines.append(f"cache:    {usable} usable = {samples} samples + {aside} set aside")
+        closes = closes and usable == samples + aside
+    if cache and train:
+        trained, held_out = train["samples"], train["held_out"]
+        lines.append(
+            f"train:    {cache['samples']} samples = {trained} trained + {held_out} held out"
+        )
+        closes = closes and cache["samples"] == trained + held_out
+    return tuple(lines), closes
