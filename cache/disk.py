@@ -1,0 +1,52 @@
+"""Room on the volume that a folder lies on: checked before, explained after."""
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from latentmill.datasets.errors import DiskFullError, UsageError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_RESERVE_BYTES = 64 * 2**20
+
+
+def require_room(folder: Path, needed_bytes: int) -> None:
+    """Raise DiskFullError when the volume of `folder` has less than `needed_bytes` and a reserve.
+
+    The folder need not exist yet: the nearest parent that does tells the volume.
+    """
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    if needed_bytes and free_bytes < needed_bytes + _RESERVE_BYTES:
+        raise DiskFullError(
+            f"{_mib(needed_bytes + _RESERVE_BYTES)} are needed, {_mib(free_bytes)} are free",
+            where=str(folder),
+            fix="free some space, or let --work or --set cache.dir=DIR name a larger disk",
+        )
+
+
+@contextmanager
+def explained_failures(folder: Path) -> Iterator[None]:
+    """Turn a full, read-only or forbidden volume into an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFullError(
+                "the disk is full; what was written stays valid",
+                where=str(folder),
+                fix="free some space and run the same command again: it goes on where it stopped",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UsageError(
+                f"cannot write: {error.strerror}",
+                where=str(error.filename or folder),
+                fix="give a folder that can be written with --work or --set cache.dir=DIR",
+            ) from error
+        raise
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:,.0f} MiB"
