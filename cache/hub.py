@@ -51,7 +51,7 @@ def _snapshot(
 
 
 def _http_error() -> type[Exception]:
-    """Return what the hub's HTTP client of the day raises: requests', httpx's or its successor's."""
+    """Return what the hub's HTTP client raises: that of requests, httpx or a successor."""
     from huggingface_hub import errors
 
     kind: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from latentmill.pipeline.tinysd.tokenizer import NUM_POSITIONS, NUM_TOKENS, write_tokenizer
+from latentmill.cache.clip_tokenizer import NUM_POSITIONS, NUM_TOKENS, write_tokenizer
 
 if TYPE_CHECKING:
     from diffusers import (

@@ -45,7 +45,7 @@ def read_merges() -> list[str]:
 
 
 def build_vocabulary(merges: list[str]) -> dict[str, int]:
-    """Number the tokens as CLIP does: bytes, bytes that end a word, merged pairs, start, end."""
+    """Assign CLIP's ids: bytes, bytes that end a word, merged pairs, start, end."""
     letters = _byte_letters()
     pairs = [merge.replace(" ", "") for merge in merges]
     tokens = [*letters, *(f"{letter}</w>" for letter in letters), *pairs, START, END]
