@@ -3,6 +3,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from latentmill.cache.order import epoch_batches
 
 BUCKETS = {"512x512": [f"p{n:02}" for n in range(7)], "448x576": ["q1", "q2", "q1"]}
