@@ -1,0 +1,121 @@
+"""Pixels of any mode, depth and profile -> 8-bit sRGB on a declared background."""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image, ImageCms, ImageColor
+
+TRANSPARENT_MODES = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
+DEEP_MODES = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+
+
+@dataclass(frozen=True, slots=True)
+class Coloured:
+    """An RGB picture and the codes of what was done to its colours."""
+
+    image: Image.Image
+    notes: tuple[str, ...]
+
+
+def to_srgb(image: Image.Image, background: str) -> Coloured:
+    """Convert a decoded picture to RGB: depth scaled, profile applied, transparency composited."""
+    notes: list[str] = []
+    if image.mode in DEEP_MODES:
+        profile = image.info.get("icc_profile")
+        image = scale_depth(image)
+        image.info["icc_profile"] = profile
+        notes.append("depth-reduced")
+    alpha = _alpha(image)
+    rgb = _apply_profile(image, notes)
+    if alpha is not None and alpha.getextrema() != (255, 255):
+        ground = Image.new("RGB", rgb.size, ImageColor.getrgb(background)[:3])
+        rgb = Image.composite(rgb, ground, alpha)
+        notes.append("transparency-flattened")
+    return Coloured(rgb, tuple(notes))
+
+
+def scale_depth(image: Image.Image) -> Image.Image:
+    """Scale a deep grey picture to mode L, its range kept.
+
+    16-bit values are divided by 257. Of integers, a range inside 0..65535 is taken as 16-bit; of
+    floats, one inside 0..1, 0..255 or 0..65535 as that range. Any other range is stretched to
+    0..255 from its own least to its own greatest value. Raise ValueError for non-finite pixels.
+    """
+    import numpy as np
+
+    values = np.asarray(image, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("pixels that are not finite numbers")
+    low, high = float(values.min()), float(values.max())
+    tops = (1.0, 255.0, 65535.0) if image.mode == "F" else (65535.0,)
+    top = next((top for top in tops if low >= 0 and high <= top), None)
+    base, span = (0.0, top) if top is not None else (low, (high - low) or 1.0)
+    return Image.fromarray(np.rint((values - base) * (255 / span)).astype(np.uint8))
+
+
+def _alpha(image: Image.Image) -> Image.Image | None:
+    if image.mode in TRANSPARENT_MODES or "transparency" in image.info:
+        return image.convert("RGBA").getchannel("A")
+    return None
+
+
+def _apply_profile(image: Image.Image, notes: list[str]) -> Image.Image:
+    """Return `image` in sRGB without alpha; a profile that cannot be used costs a note only."""
+    data = image.info.get("icc_profile")
+    if image.mode == "LAB":
+        return _transform(image, ImageCms.createProfile("LAB"))
+    if data:
+        try:
+            profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
+            if _is_srgb(profile):
+                return _opaque(image)
+            converted = _transform(_in_space_of(image, profile), profile)
+        except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+            notes.append("profile-unreadable")
+        else:
+            notes.append("profile-converted")
+            return converted
+    if image.mode == "CMYK":
+        notes.append("cmyk-uncertain")
+    return _opaque(image)
+
+
+def _transform(image: Image.Image, profile: Any) -> Image.Image:
+    result = ImageCms.profileToProfile(
+        image,
+        profile,
+        ImageCms.createProfile("sRGB"),
+        renderingIntent=ImageCms.Intent.RELATIVE_COLORIMETRIC,
+        outputMode="RGB",
+        flags=ImageCms.Flags.BLACKPOINTCOMPENSATION,
+    )
+    assert result is not None  # None only for in-place transforms.
+    return result
+
+
+def _in_space_of(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image.Image:
+    """Bring `image` to the channels that its profile speaks of; ValueError when they differ."""
+    space = profile.profile.xcolor_space.strip()
+    if space == "CMYK" and image.mode == "CMYK":
+        return image
+    if space == "RGB" and image.mode != "CMYK":
+        return _opaque(image)
+    if space == "GRAY" and image.mode in {"L", "LA", "La", "1"}:
+        return image.convert("LA").getchannel("L")
+    raise ValueError(f"a {space} profile on a {image.mode} picture")
+
+
+def _is_srgb(profile: ImageCms.ImageCmsProfile) -> bool:
+    """Tell sRGB by its name: a transform from sRGB to itself would shift values by one."""
+    name = (profile.profile.profile_description or "").casefold()
+    return "srgb" in name and "linear" not in name and profile.profile.xcolor_space == "RGB "
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """Return the colours as RGB, whatever the alpha over them says."""
+    if image.mode in {"P", "PA"} or "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode in {"RGBa", "La"}:
+        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
+    return image.convert("RGB")

@@ -1,0 +1,134 @@
+"""Names and first bytes of a file -> what kind of file it is."""
+
+import unicodedata
+
+PICTURE_SUFFIXES = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".jfif": "JPEG",
+    ".mpo": "JPEG",
+    ".png": "PNG",
+    ".apng": "PNG",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".bmp": "BMP",
+    ".dib": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".avif": "AVIF",
+    ".heic": "HEIC",
+    ".heif": "HEIC",
+    ".hif": "HEIC",
+    ".jxl": "JXL",
+    ".jp2": "JPEG2000",
+    ".j2k": "JPEG2000",
+    ".ppm": "PPM",
+    ".pgm": "PPM",
+    ".qoi": "QOI",
+    ".tga": "TGA",
+    ".cr2": "RAW",
+    ".cr3": "RAW",
+    ".nef": "RAW",
+    ".arw": "RAW",
+    ".dng": "RAW",
+    ".raf": "RAW",
+    ".orf": "RAW",
+    ".rw2": "RAW",
+}
+"""Endings that a person expects to be taken for pictures -> the content they promise."""
+
+SYSTEM_NAMES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"})
+SYSTEM_FOLDERS = frozenset(
+    {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
+)
+
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
+_HEIC_BRANDS = frozenset(
+    {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
+)
+_MAGIC = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"GIF87a", "GIF"),
+    (b"GIF89a", "GIF"),
+    (b"II*\x00", "TIFF"),
+    (b"MM\x00*", "TIFF"),
+    (b"II+\x00", "TIFF"),
+    (b"MM\x00+", "TIFF"),
+    (b"\x00\x00\x00\x0cJXL \r\n\x87\n", "JXL"),
+    (b"\xff\x0a", "JXL"),
+    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG2000"),
+    (b"\xff\x4f\xff\x51", "JPEG2000"),
+    (b"qoif", "QOI"),
+    (b"P5", "PPM"),
+    (b"P6", "PPM"),
+    (b"BM", "BMP"),
+)
+_OTHER_MAGIC = (  # Lower case.
+    (b"<!doctype html", "a web page, as failed downloads leave it"),
+    (b"<html", "a web page, as failed downloads leave it"),
+    (b"version https://git-lfs", "a Git LFS pointer (`git lfs pull` fetches the picture)"),
+    (b"<?xml", "XML or SVG text"),
+    (b"<svg", "SVG text"),
+    (b"pk\x03\x04", "a ZIP archive"),
+    (b"%pdf", "a PDF document"),
+    (b"8bps", "a Photoshop document"),
+)
+_WEAK = frozenset({"PPM", "BMP", "JXL"})  # Two bytes prove little without a fitting name.
+HEAD_BYTES = 64
+"""As many first bytes as `content_kind` and `describe_content` want."""
+
+
+def suffix_of(name: str) -> str:
+    """Return the last ending of a file name, lower case, with its dot; empty without one."""
+    stem, dot, ending = name.rpartition(".")
+    return f".{ending.casefold()}" if dot and stem else ""
+
+
+def stem_key(name: str) -> str:
+    """Return the name without its last ending, in one Unicode form: what captions pair by."""
+    stem, dot, _ = name.rpartition(".")
+    return unicodedata.normalize("NFC", stem if dot and stem else name)
+
+
+def is_system_file(name: str) -> bool:
+    """Tell whether an operating system left this file (hidden files included)."""
+    return name.startswith(".") or name.casefold() in SYSTEM_NAMES
+
+
+def is_system_folder(name: str) -> bool:
+    """Tell whether a folder holds no one's pictures: hidden, or a system's own."""
+    return name.startswith(".") or name.casefold() in SYSTEM_FOLDERS
+
+
+def content_kind(head: bytes) -> str:
+    """Return the picture format that the first bytes prove, such as `JPEG`; empty when none."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp":
+        return _brand_kind(head)
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+
+
+def is_picture_content(head: bytes) -> bool:
+    """Tell whether a file of unknown ending is certainly a picture."""
+    kind = content_kind(head)
+    return bool(kind) and kind not in _WEAK
+
+
+def describe_content(head: bytes) -> str:
+    """Say in words what a file that is no picture seems to be."""
+    if not any(head):
+        return "zeros only, as an interrupted copy leaves it"
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    known = (words for magic, words in _OTHER_MAGIC if start.startswith(magic))
+    return next(known, "not a known picture format")
+
+
+def _brand_kind(head: bytes) -> str:
+    size = min(int.from_bytes(head[:4], "big"), len(head))
+    brands = {head[8:12], *(head[at : at + 4] for at in range(16, size - 3, 4))}
+    if brands & _AVIF_BRANDS:
+        return "AVIF"
+    return "HEIC" if brands & _HEIC_BRANDS else ""
