@@ -82,6 +82,10 @@ class CaptionSettings(BaseModel):
     accept_drafts: bool = Field(
         False, description="Train on drafts nobody looked at; the LoRA's header records it."
     )
+    review_encoding: str = Field(
+        "auto",
+        description="Encoding of a review.csv that is not UTF-8, such as gb18030; or `auto`.",
+    )
 
 
 class BucketSettings(BaseModel):
@@ -185,6 +189,12 @@ class SampleSettings(BaseModel):
     guidance: float = Field(7.0, ge=0, description="Classifier-free guidance scale.")
     num_prompts: int = Field(4, ge=1, le=64, description="Captions used when `prompts` is empty.")
     lora_scale: float = Field(1.0, ge=0, le=4, description="Strength of the LoRA in the pictures.")
+    width: int = Field(
+        0, ge=0, multiple_of=8, description="Width in px; 0: as most training pictures."
+    )
+    height: int = Field(
+        0, ge=0, multiple_of=8, description="Height in px; 0: as most training pictures."
+    )
     device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
 
 
@@ -196,7 +206,11 @@ class ExportSettings(BaseModel):
     layout: Literal["kohya", "diffusers", "peft"] = Field(
         "diffusers", description="Key names: kohya (ComfyUI, A1111), diffusers or PEFT."
     )
-    output: str = Field("", description="File or folder to write; empty: beside the LoRA.")
+    output: str = Field(
+        "",
+        description="File or folder to write, where no other file is; empty: `export` beside the "
+        "LoRA, replaced by each export.",
+    )
 
 
 class EngineSettings(BaseModel):

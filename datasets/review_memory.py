@@ -1,0 +1,184 @@
+"""What latentmill last wrote into `review.csv`: against it a person's edits are seen."""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from latentmill.datasets.errors import DataError
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.review import ReviewRow, parse_review, same_text
+
+EMPTY_FLAGS = frozenset({"draft-empty", "caption-empty"})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One row as it was last written, and what it was about.
+
+    `pixels` is the hash of the picture it describes, `file_caption` the text of the caption file
+    then, `reason` the part of the note that latentmill wrote, `counted` the text whose tokens
+    were counted. `settled`: a person decided about this row. `present`: the row stands in
+    `review.csv` (rows of pictures that left the set are kept here until they return).
+    """
+
+    row: ReviewRow
+    pixels: str
+    file_caption: str | None = None
+    settled: bool = False
+    reason: str = ""
+    counted: str = ""
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All rows ever written, by id; `replaces` is set while `review.csv` is being replaced.
+
+    It is the SHA-256 of the version that goes: when that version is still there, the program
+    died between the two files, and the rows here are the newer ones.
+    """
+
+    rows: Mapping[str, Written] = field(default_factory=dict)
+    replaces: str = ""
+
+    def texts(self) -> list[str]:
+        """The texts that latentmill wrote: they prove the encoding of a saved file."""
+        rows = [written.row for written in self.rows.values()]
+        return [text for row in rows for text in (row.draft, row.caption, row.image) if text]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What `review.csv` says: rows as they are meant, and ids whose row a person deleted.
+
+    `digest` is the SHA-256 of the file's bytes, empty when there is no file.
+    """
+
+    rows: tuple[ReviewRow, ...]
+    deleted: tuple[str, ...] = ()
+    digest: str = ""
+
+
+def memory_file(layout: Layout) -> Path:
+    """The file that remembers; it lies beside the captioner's report."""
+    return layout.stage("caption") / "review-written.json"
+
+
+def read_memory(layout: Layout) -> Memory:
+    """The rows as last written; empty when nothing was. Raises DataError when it is damaged."""
+    path = memory_file(layout)
+    try:
+        values = json.loads(path.read_bytes())
+        rows = {identity: _written(entry) for identity, entry in values["rows"].items()}
+        return Memory(rows, values["replaces"])
+    except FileNotFoundError:
+        return Memory()
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            "the record of what was written into review.csv is damaged",
+            where=f"{path}: {error}",
+            expected="the JSON that `latentmill caption` wrote",
+            fix="move this file away: review.csv alone is then believed",
+        ) from error
+
+
+def memory_to_json(memory: Memory) -> dict[str, Any]:
+    """The object of the memory's file."""
+    rows = {identity: asdict(written) for identity, written in memory.rows.items()}
+    return {"replaces": memory.replaces, "rows": rows}
+
+
+def read_review(layout: Layout, encoding: str = "auto") -> list[ReviewRow] | None:
+    """The rows of `review.csv` as they are meant; None when captions were never reviewed.
+
+    Edited drafts count as approved, rows that were deleted stand as they were. Raises DataError.
+    """
+    reading = read_against(layout, read_memory(layout), encoding)
+    return None if reading is None else list(reading.rows)
+
+
+def read_against(layout: Layout, memory: Memory, encoding: str = "auto") -> Reading | None:
+    """The rows of `review.csv` seen against what was written; None when there never were any."""
+    present = {key: written.row for key, written in memory.rows.items() if written.present}
+    try:
+        data = layout.review.read_bytes()
+    except FileNotFoundError:
+        return Reading(tuple(present.values()), tuple(present)) if present else None
+    digest = hashlib.sha256(data).hexdigest()
+    if digest == memory.replaces:
+        return Reading(tuple(present.values()), (), digest)
+    saved = parse_review(data, str(layout.review), memory.texts(), encoding)
+    _refuse_lost_characters(saved, memory, str(layout.review))
+    rows = {row.id: _meant(row, memory.rows.get(row.id)) for row in saved}
+    deleted = tuple(identity for identity in present if identity not in rows)
+    kept = {identity: present[identity] for identity in deleted}
+    return Reading(tuple({**rows, **kept}.values()), deleted, digest)
+
+
+def settle(row: ReviewRow, ours: Collection[str] = ()) -> ReviewRow:
+    """The row as it is meant: a `draft` or `check` row whose caption was edited is approved.
+
+    `ours` are further texts that latentmill proposed for it. Clearing a caption approves nothing,
+    and a row that does not say what was proposed must be approved by its status.
+    """
+    proposed = (row.draft, *ours)
+    if row.status not in ("draft", "check") or not row.caption.strip():
+        return row
+    if not any(proposed) and EMPTY_FLAGS.isdisjoint(row.flags):
+        return row
+    if any(same_text(row.caption, text) for text in proposed):
+        return row
+    return replace(row, status="ok", source="person", flags=())
+
+
+def _meant(row: ReviewRow, written: Written | None) -> ReviewRow:
+    """Take the columns that are ours from memory, undo what spreadsheets do, see an edit."""
+    if written is None:
+        return settle(row)
+    before = written.row
+    caption = before.caption if same_text(row.caption, before.caption) else row.caption
+    note = before.note if same_text(row.note, before.note) else row.note
+    ours = replace(
+        before, caption=caption, status=row.status, note=note, draft=row.draft, extra=row.extra
+    )
+    meant = settle(ours, (before.draft, before.caption))
+    edited = not same_text(meant.caption, before.caption)
+    by_person = edited and meant.status in ("ok", "skip")
+    return replace(meant, draft=before.draft, source="person" if by_person else meant.source)
+
+
+def _refuse_lost_characters(rows: Sequence[ReviewRow], memory: Memory, where: str) -> None:
+    """Raise when a spreadsheet saved question marks for characters that its encoding lacks."""
+    lost = [
+        f"  {row.id}: {row.caption[:40]!r} was {memory.rows[row.id].row.caption[:40]!r}"
+        for row in rows
+        if row.id in memory.rows and _lost_characters(memory.rows[row.id].row.caption, row.caption)
+    ]
+    if lost:
+        raise DataError(
+            "review.csv was saved in an encoding that lacks characters of its captions:\n"
+            + "\n".join(lost),
+            where=where,
+            expected="the characters, not question marks; nothing was taken over",
+            fix="in the spreadsheet save as `CSV UTF-8`; if it is closed already, move review.csv "
+            "away and run `latentmill caption`, which writes it as it was",
+        )
+
+
+def _lost_characters(before: str, after: str) -> bool:
+    if before.isascii() or after.count("?") <= before.count("?"):
+        return False
+    return re.sub(r"(?:[^\x00-\x7f]|\?)+", "?", before) == re.sub(
+        r"(?:[^\x00-\x7f]|\?)+", "?", after
+    )
+
+
+def _written(entry: Mapping[str, Any]) -> Written:
+    values = dict(entry["row"])
+    values["flags"] = tuple(values["flags"])
+    values["extra"] = tuple((name, text) for name, text in values["extra"])
+    return Written(**{**entry, "row": ReviewRow(**values)})

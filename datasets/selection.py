@@ -1,0 +1,170 @@
+"""Records and reviewed rows to what is trained on, and the gate before that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from latentmill.datasets.errors import DataError
+from latentmill.datasets.records import Record
+from latentmill.datasets.review import ReviewRow, printable, same_text
+from latentmill.datasets.review_memory import settle
+
+CaptionBy = Literal["file", "person", "draft"]
+
+
+class Triggered(Protocol):
+    """A source as far as captions are concerned."""
+
+    @property
+    def trigger(self) -> str:
+        """The word in front of each caption; empty is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A picture to train on. `caption` has the trigger in front.
+
+    `caption_by` says who answers for the text: its `file`, a `person` who wrote or approved it,
+    or nobody (`draft`: accepted unseen).
+    """
+
+    record: Record
+    caption: str
+    caption_by: CaptionBy
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Every record stands in exactly one of the four."""
+
+    samples: tuple[Sample, ...]
+    set_aside: tuple[str, ...]
+    waiting: tuple[ReviewRow, ...]
+    uncaptioned: tuple[Record, ...]
+
+
+def select_samples(
+    records: Sequence[Record],
+    rows: Sequence[ReviewRow] | None,
+    sources: Sequence[Triggered],
+    accept_drafts: bool,
+) -> Selection:
+    """Sort records by what their row says; `rows` None means that there is no `review.csv` yet.
+
+    Samples are in the order of their ids. `accept_drafts` lets drafts through, never rows in
+    doubt nor empty drafts. A record without a row counts by its caption file.
+    """
+    by_id = {row.id: settle(row) for row in rows or ()}
+    samples: list[Sample] = []
+    set_aside: list[str] = []
+    waiting: list[ReviewRow] = []
+    uncaptioned: list[Record] = []
+    for record in sorted(records, key=lambda record: record.id):
+        row = by_id.get(record.id) or _row_of_file(record)
+        if row is None:
+            uncaptioned.append(record)
+        elif row.status == "skip":
+            set_aside.append(record.id)
+        elif row.status == "ok" or (
+            accept_drafts and row.status == "draft" and row.caption.strip()
+        ):
+            caption = with_trigger(row.caption, sources[record.source].trigger)
+            samples.append(Sample(record, caption, _caption_by(record, row)))
+        else:
+            waiting.append(row)
+    return Selection(tuple(samples), tuple(set_aside), tuple(waiting), tuple(uncaptioned))
+
+
+def require_reviewed(selection: Selection) -> None:
+    """Let through a set whose captions all stand.
+
+    Raises DataError that says how many wait, what share they are, and the ways on; also when
+    nothing is left to train on.
+    """
+    waiting, uncaptioned = selection.waiting, selection.uncaptioned
+    total = len(selection.samples) + len(selection.set_aside) + len(waiting) + len(uncaptioned)
+    if not waiting and not uncaptioned:
+        _require_any(selection, total)
+        return
+    held = len(waiting) + len(uncaptioned)
+    parts = _counted(waiting, uncaptioned)
+    raise DataError(
+        f"{held} of {total} pictures ({held / total:.0%}) wait for a caption: {', '.join(parts)}",
+        where=_examples(waiting, uncaptioned),
+        expected="every caption written, approved (`ok`) or set aside (`skip`)",
+        fix="\n            ".join(_ways_on(waiting, uncaptioned)),
+    )
+
+
+def with_trigger(caption: str, trigger: str) -> str:
+    """The caption with the trigger in front, once: not again where it stands there already."""
+    caption, trigger = caption.strip(), trigger.strip()
+    if not trigger or _begins_with(caption, trigger):
+        return caption
+    return f"{trigger}, {caption}" if caption else trigger
+
+
+def _begins_with(caption: str, trigger: str) -> bool:
+    rest = caption[len(trigger) :]
+    same = caption[: len(trigger)].casefold() == trigger.casefold()
+    return same and not (rest[:1].isalnum() or rest[:1] == "_")
+
+
+def _row_of_file(record: Record) -> ReviewRow | None:
+    if record.caption is None:
+        return None
+    status: Literal["check", "ok"] = "check" if record.checks else "ok"
+    return ReviewRow(record.id, record.path, record.caption, status, flags=record.checks)
+
+
+def _caption_by(record: Record, row: ReviewRow) -> CaptionBy:
+    if row.status == "draft":
+        return "draft"
+    text = record.caption
+    if row.source == "file" and text is not None and same_text(row.caption, printable(text)):
+        return "file"
+    return "person"
+
+
+def _require_any(selection: Selection, total: int) -> None:
+    if selection.samples:
+        return
+    raise DataError(
+        "no picture is left to train on",
+        where=f"{len(selection.set_aside)} of {total} pictures are set aside",
+        expected="at least one picture with a caption",
+        fix="give rows of review.csv the status `ok`, or check the data folder with "
+        "`latentmill validate`",
+    )
+
+
+def _counted(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[str]:
+    drafts = sum(row.status == "draft" for row in waiting)
+    counts = (
+        (drafts, "drafts nobody looked at"),
+        (len(waiting) - drafts, "captions in doubt (check)"),
+        (len(uncaptioned), "without any caption"),
+    )
+    return [f"{count} {what}" for count, what in counts if count]
+
+
+def _examples(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> str:
+    names = [row.image for row in waiting] + [record.path for record in uncaptioned]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(printable(name) for name in names[:3]) + more
+
+
+def _ways_on(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[str]:
+    ways = []
+    if uncaptioned:
+        ways.append("run `latentmill caption`: it drafts what is missing and writes review.csv")
+    if waiting:
+        ways.append(
+            "review them: edit review.csv (or give the rows the status `ok` or `skip`), or all "
+            "drafts at once with `latentmill approve --all-drafts`"
+        )
+    ways.append(
+        "or train on drafts nobody looked at: `--set caption.accept_drafts=true` (the LoRA "
+        "records it; rows in `check` and empty drafts still wait)"
+    )
+    return ways
