@@ -1,6 +1,8 @@
 """The bytes of a saved `review.csv` to text: BOM, UTF-8, or the encoding its own texts prove."""
 
 import codecs
+import re
+import unicodedata
 from collections.abc import Collection
 
 from latentmill.datasets.errors import DataError
@@ -66,16 +68,33 @@ def _prove(data: bytes, known: Collection[str]) -> str | None:
 
 
 def _decode_unproven(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "review.csv is not UTF-8, and nothing in it proves which encoding it has",
-            where=f"{where}, {_first_foreign_line(data)}",
-            expected="UTF-8, as latentmill wrote it",
-            fix="in the spreadsheet save as `CSV UTF-8`; or name the encoding, for instance "
-            "`--set caption.review_encoding=gb18030`",
-        ) from error
+    text = _readings(data).get("utf-8")
+    if text is not None and not _may_be_gbk(text):
+        return text
+    raise DataError(
+        "nothing in review.csv proves which encoding it was saved in",
+        where=f"{where}, {_first_foreign_line(data)}",
+        expected="UTF-8 with its mark, as latentmill wrote it",
+        fix="in the spreadsheet save as `CSV UTF-8`; or name the encoding, for instance "
+        "`--set caption.review_encoding=gb18030` (or utf-8)",
+    )
+
+
+def _may_be_gbk(text: str) -> bool:
+    """Whether valid UTF-8 reads as no language: 1,920 Chinese signs in GBK are valid UTF-8 too.
+
+    They come out below U+0800, and not inside words such as `café`, nor words of one script.
+    """
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
+    below = all(sign < "\u0800" for sign in text)
+    return below and bool(words) and not any(_is_plausible(word) for word in words)
+
+
+def _is_plausible(word: str) -> bool:
+    scripts = {unicodedata.name(sign, "?").split(" ")[0] for sign in word}
+    if scripts == {"LATIN"}:
+        return any(sign.isascii() for sign in word)
+    return len(scripts) == 1 and len(word) > 1
 
 
 def _readings(data: bytes) -> dict[str, str]:
@@ -94,6 +113,6 @@ def _first_foreign_line(data: bytes) -> str:
     number = next(n for n, line in enumerate(lines, 1) if not line.isascii())
     shown = [
         f"{name} {lines[number - 1].decode(name, 'replace')[:60]!r}"
-        for name in ("gb18030", "cp1252")
+        for name in ("gb18030", "cp1252", "utf-8")
     ]
     return f"line {number}: as " + ", as ".join(shown)
