@@ -1,0 +1,95 @@
+"""Names what a cached tensor depends on, so that nothing stale is used and nothing fresh redone."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from latentmill.datasets.buckets import Placement
+
+if TYPE_CHECKING:
+    import torch
+
+    from latentmill.datasets.selection import Sample
+
+FORMAT = 1
+"""Version of the shards and indexes: entries of other versions are ignored, never deleted."""
+
+
+class TrainedSource(Protocol):
+    """What of a source's settings decides how its pictures are trained on."""
+
+    @property
+    def repeats(self) -> int:
+        """Times per epoch."""
+
+    @property
+    def weight(self) -> float:
+        """Factor on the loss."""
+
+    @property
+    def is_regularisation(self) -> bool:
+        """Pictures of the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextRecipe:
+    """All that decides a text's embedding, the text aside."""
+
+    tokenizer: str
+    weights: str
+    clip_skip: int
+    dtype: str
+
+
+def digest(kind: str, value: Any) -> str:
+    """Hash a JSON-able value to 64 hex digits; `kind` keeps equal values of two uses apart."""
+    content = json.dumps([kind, value], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode("ascii")).hexdigest()
+
+
+def latent_key(pixels: str, placement: Placement, vae: str, dtype: str) -> str:
+    """Name the latent of a picture with these decoded pixels, placed so, encoded by this VAE."""
+    return digest("latent", [FORMAT, pixels, placement.recipe, vae, dtype])
+
+
+def text_key(captions: Sequence[str], recipe: TextRecipe) -> str:
+    """Name the embedding of the final captions of one picture."""
+    values = [recipe.tokenizer, recipe.weights, recipe.clip_skip, recipe.dtype]
+    return digest("text", [FORMAT, list(captions), *values])
+
+
+def shard_key(bucket: str, entries: Iterable[tuple[str, str, str]]) -> str:
+    """Name a shard after its bucket and its samples' (id, latent_key, text_key), in order."""
+    return digest("shard", [FORMAT, bucket, [list(entry) for entry in entries]])
+
+
+def data_digest(samples: "Sequence[Sample]", sources: Sequence[TrainedSource]) -> str:
+    """Name a selection of samples: any changed pixel, caption, repeat or weight changes it."""
+    return digest("data", [_sample_values(sample, sources) for sample in samples])
+
+
+def tensors_hash(tensors: "Mapping[str, torch.Tensor]", settings: Mapping[str, Any]) -> str:
+    """Hash weights by name, shape and fp32 value, and the settings that they are run with."""
+    import torch
+
+    total = hashlib.sha256(digest("settings", dict(settings)).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().to(torch.float32).contiguous()
+        total.update(json.dumps([name, list(tensor.shape)]).encode())
+        total.update(tensor.numpy().data)
+    return total.hexdigest()
+
+
+def _sample_values(sample: "Sample", sources: Sequence[TrainedSource]) -> list[Any]:
+    source = sources[sample.record.source]
+    return [
+        sample.record.id,
+        sample.record.pixels,
+        sample.caption,
+        sample.caption_by,
+        source.repeats,
+        source.weight,
+        source.is_regularisation,
+    ]

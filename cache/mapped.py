@@ -1,0 +1,244 @@
+"""Reads cached samples from local shards by mapping them into memory: any order, no unpacking."""
+
+import json
+import mmap
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latentmill.cache.index import (
+    CachedSample,
+    Entry,
+    FileStamp,
+    SetIndex,
+    file_sha256,
+    read_set_index,
+    read_shard_index,
+)
+from latentmill.datasets.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTensors:
+    """One sample in its stored dtype; latents are unscaled."""
+
+    latent_mean: "torch.Tensor"
+    """[4, h, w]"""
+    latent_std: "torch.Tensor"
+    """[4, h, w]"""
+    text: "torch.Tensor"
+    """[variants, tokens, width]"""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrompt:
+    """A preview's prompt and its embedding [tokens, width]."""
+
+    text: str
+    embedding: "torch.Tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class LatentToRgb:
+    """The linear map from an unscaled latent to colours 0 to 1, fitted on the set.
+
+    `weight` [3, 4], `bias` [3]; `error` is the root of the mean squared error on the set.
+    """
+
+    weight: "torch.Tensor"
+    bias: "torch.Tensor"
+    error: float
+
+    def picture(self, latent: "torch.Tensor") -> "torch.Tensor":
+        """Return a rough picture [3, h, w] in 0 to 1 of an unscaled latent [4, h, w]."""
+        import torch
+
+        flat = torch.einsum("oc,chw->ohw", self.weight, latent.float().to(self.weight.device))
+        return (flat + self.bias[:, None, None]).clamp(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What previews and caption dropout need; embeddings are [tokens, width]."""
+
+    empty_text: "torch.Tensor"
+    negative: CachedPrompt
+    prompts: tuple[CachedPrompt, ...]
+    latent_to_rgb: LatentToRgb
+
+
+class MappedCache:
+    """A work's samples, opened read only; picklable, and mapped anew in each process."""
+
+    def __init__(self, set_index: SetIndex, index_path: Path, shards_folder: Path) -> None:
+        self.index = set_index
+        self._index_path = index_path
+        self._shards_folder = shards_folder
+        self._stamps = {stamp.name: stamp for stamp in set_index.shards}
+        self._shard_of = {sample.id: sample.shard for sample in set_index.samples}
+        self._entries = {
+            name: _read_entries(shards_folder, stamp) for name, stamp in self._stamps.items()
+        }
+        self._maps: dict[str, mmap.mmap] = {}
+        self._lock = threading.Lock()
+        self._require_all_samples()
+        self.extras = _read_extras(index_path.parent, set_index)
+
+    @classmethod
+    def open(cls, index_path: Path, shards_folder: Path) -> "MappedCache":
+        """Open the work's index and check the sizes and counts of its shards.
+
+        Raises UsageError when nothing is cached, DataError naming a shard that is not whole.
+        """
+        return cls(read_set_index(index_path), index_path, shards_folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedCache, (self.index, self._index_path, self._shards_folder)
+
+    @property
+    def samples(self) -> tuple[CachedSample, ...]:
+        """The samples of the set, in the order of their ids."""
+        return self.index.samples
+
+    @property
+    def digest(self) -> str:
+        """Name the whole content."""
+        return self.index.digest
+
+    @property
+    def data_digest(self) -> str:
+        """Name the pictures, captions and sources: see `fingerprints.data_digest`."""
+        return self.index.data_digest
+
+    @property
+    def scaling_factor(self) -> float:
+        """The VAE's factor between stored latents and what the UNet sees."""
+        return self.index.scaling_factor
+
+    @property
+    def shift_factor(self) -> float:
+        """Subtracted from stored latents before scaling; 0 for Stable Diffusion."""
+        return self.index.shift_factor
+
+    @property
+    def empty_text(self) -> "torch.Tensor":
+        """The empty caption's embedding [tokens, width]."""
+        return self.extras.empty_text
+
+    @property
+    def negative(self) -> CachedPrompt:
+        """The negative prompt of previews."""
+        return self.extras.negative
+
+    @property
+    def prompts(self) -> tuple[CachedPrompt, ...]:
+        """The prompts of previews."""
+        return self.extras.prompts
+
+    @property
+    def latent_to_rgb(self) -> LatentToRgb:
+        """The quick way from a latent to a small picture."""
+        return self.extras.latent_to_rgb
+
+    def read(self, sample_id: str) -> SampleTensors:
+        """Return a sample's tensors; they share memory with the file, so do not write to them.
+
+        The first read of a shard checks its SHA-256; DataError names a damaged shard.
+        """
+        shard = self._shard_of[sample_id]
+        entry = self._entries[shard][sample_id]
+        tensors = tensors_in(self._map(shard), entry.tensors_offset)
+        return SampleTensors(tensors["latent_mean"], tensors["latent_std"], tensors["text"])
+
+    def details(self, sample_id: str) -> Mapping[str, Any]:
+        """Return a sample's captions, original size, crop, bucket and keys."""
+        shard = self._shard_of[sample_id]
+        entry = self._entries[shard][sample_id]
+        start = entry.details_offset
+        content = self._map(shard)[start : start + entry.details_bytes]
+        values: dict[str, Any] = json.loads(content)
+        return values
+
+    def _map(self, shard: str) -> mmap.mmap:
+        with self._lock:
+            if shard not in self._maps:
+                path = self._shards_folder / f"{shard}.tar"
+                if file_sha256(path) != self._stamps[shard].sha256:
+                    raise _damaged(path)
+                with path.open("rb") as stream:
+                    # A private writable mapping: torch warns about read-only memory.
+                    self._maps[shard] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+            return self._maps[shard]
+
+    def _require_all_samples(self) -> None:
+        for sample in self.samples:
+            if sample.id not in self._entries.get(sample.shard, {}):
+                raise _damaged(self._shards_folder / f"{sample.shard}.json")
+
+
+def tensors_in(buffer: mmap.mmap | bytearray, offset: int) -> "dict[str, torch.Tensor]":
+    """Return the tensors of a safetensors file that begins at `offset`, without copying them."""
+    import torch
+
+    header_bytes = int.from_bytes(buffer[offset : offset + 8], "little")
+    start = offset + 8 + header_bytes
+    header = json.loads(buffer[offset + 8 : start])
+    dtypes = {"F16": torch.float16, "F32": torch.float32, "BF16": torch.bfloat16}
+    tensors = {}
+    for name, value in header.items():
+        if name != "__metadata__":
+            begin, end = value["data_offsets"]
+            dtype = dtypes[value["dtype"]]
+            count = (end - begin) // dtype.itemsize
+            flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=start + begin)
+            tensors[name] = flat.reshape(value["shape"])
+    return tensors
+
+
+def _read_entries(folder: Path, stamp: FileStamp) -> dict[str, Entry]:
+    """Check a shard against the set's index, without reading its data."""
+    path = folder / f"{stamp.name}.tar"
+    index = read_shard_index(folder / f"{stamp.name}.json")
+    if index is None or (index.sha256, index.bytes) != (stamp.sha256, stamp.bytes):
+        raise _damaged(path)
+    try:
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise _damaged(path) from error
+    if size_bytes != stamp.bytes:
+        raise _damaged(path, f"{stamp.bytes:,} bytes; found {size_bytes:,}")
+    return {entry.id: entry for entry in index.entries}
+
+
+def _read_extras(folder: Path, index: SetIndex) -> Extras:
+    from safetensors.torch import load_file
+
+    path = folder / index.extras.name
+    if not path.is_file() or file_sha256(path) != index.extras.sha256:
+        raise _damaged(path)
+    tensors = load_file(path)
+    prompts = zip(index.prompts, tensors["prompts"], strict=True)
+    return Extras(
+        empty_text=tensors["empty_text"],
+        negative=CachedPrompt(index.negative, tensors["negative"]),
+        prompts=tuple(CachedPrompt(text, embedding) for text, embedding in prompts),
+        latent_to_rgb=LatentToRgb(
+            weight=tensors["rgb_weight"],
+            bias=tensors["rgb_bias"],
+            error=float(tensors["rgb_error"]),
+        ),
+    )
+
+
+def _damaged(path: Path, expected: str = "the file as `latentmill cache` wrote it") -> DataError:
+    return DataError(
+        f"{path.name} is missing or damaged",
+        where=str(path),
+        expected=expected,
+        fix="run `latentmill cache`: it encodes again what is damaged, and nothing else",
+    )

@@ -1,0 +1,104 @@
+"""Writes samples of one bucket into a tar of deterministic bytes, its index beside it."""
+
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from latentmill.cache.files import committed
+from latentmill.cache.fingerprints import shard_key
+from latentmill.cache.index import Entry, ShardIndex, file_sha256, write_shard_index
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class SampleKeys:
+    """What a sample is called and what its tensors depend on."""
+
+    id: str
+    latent_key: str
+    text_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSample:
+    """A sample ready to be written: `latent_mean`, `latent_std` [4, h, w], `text` [1, n, width].
+
+    `details` become `ID.json`; `cut` is the part of the caption that was cut off.
+    """
+
+    keys: SampleKeys
+    tensors: "Mapping[str, torch.Tensor]"
+    details: Mapping[str, Any]
+    cut: str
+
+
+def shard_name(bucket: str, keys: Iterable[SampleKeys]) -> str:
+    """Name a shard by its content before that exists: `512x512-0123456789ab`."""
+    key = shard_key(bucket, ((sample.id, sample.latent_key, sample.text_key) for sample in keys))
+    return f"{bucket}-{key[:12]}"
+
+
+def write_shard(
+    folder: Path, name: str, bucket: str, samples: Iterable[EncodedSample]
+) -> ShardIndex:
+    """Write `NAME.tar`, then `NAME.json`; a run killed in between leaves nothing that counts.
+
+    Samples are written as they come, one in memory at a time.
+    """
+    with committed(folder / f"{name}.tar") as temporary:
+        with temporary.open("wb") as stream:
+            written = _write_members(stream, samples)
+        index = ShardIndex(
+            name=name,
+            bucket=bucket,
+            bytes=temporary.stat().st_size,
+            sha256=file_sha256(temporary),
+            entries=_located(temporary, written),
+        )
+    write_shard_index(folder, index)
+    return index
+
+
+def _write_members(
+    stream: BinaryIO, samples: Iterable[EncodedSample]
+) -> list[tuple[SampleKeys, str]]:
+    """Write two members per sample; times, owner and mode are fixed so that bytes repeat."""
+    from safetensors.torch import save
+    from webdataset import TarWriter
+
+    written = []
+    with TarWriter(stream, user="", group="", mode=0o644, mtime=0, encoder=False) as tar:
+        for sample in samples:
+            details = json.dumps(sample.details, sort_keys=True, ensure_ascii=True)
+            tar.write(
+                {
+                    "__key__": sample.keys.id,
+                    "json": details.encode("ascii"),
+                    "safetensors": save(dict(sample.tensors), metadata={"format": "pt"}),
+                }
+            )
+            written.append((sample.keys, sample.cut))
+    return written
+
+
+def _located(path: Path, written: list[tuple[SampleKeys, str]]) -> tuple[Entry, ...]:
+    with tarfile.open(path) as tar:
+        members = {member.name: member for member in tar}
+    return tuple(
+        Entry(
+            id=keys.id,
+            latent_key=keys.latent_key,
+            text_key=keys.text_key,
+            tensors_offset=members[f"{keys.id}.safetensors"].offset_data,
+            tensors_bytes=members[f"{keys.id}.safetensors"].size,
+            details_offset=members[f"{keys.id}.json"].offset_data,
+            details_bytes=members[f"{keys.id}.json"].size,
+            cut=cut,
+        )
+        for keys, cut in written
+    )
