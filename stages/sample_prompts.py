@@ -1,0 +1,55 @@
+"""The settings, or else the captions of the training set, become the prompts of samples."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from latentmill.datasets.errors import UsageError
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.prompts import spread
+from latentmill.datasets.records import read_manifest
+from latentmill.datasets.review import ReviewRow, parse_review
+from latentmill.datasets.review_memory import read_review
+from latentmill.datasets.selection import select_samples
+from latentmill.stages.settings import SampleSettings, Source
+
+
+def choose_prompts(
+    settings: SampleSettings, layout: Layout, sources: Sequence[Source], run: Path | None
+) -> tuple[str, ...]:
+    """Return the prompts: those set, else captions of the work folder, else of the run's snapshot.
+
+    Raises UsageError when there is none of them.
+    """
+    if settings.prompts:
+        return settings.prompts
+    prompts: tuple[str, ...] = ()
+    if layout.manifest.is_file():
+        captions = _captions(layout.manifest, read_review(layout), sources)
+        prompts = spread(captions, settings.num_prompts)
+    if not prompts and run is not None and (run / "snapshot" / "manifest.jsonl").is_file():
+        captions = _captions_of_snapshot(run / "snapshot", sources)
+        prompts = spread(captions, settings.num_prompts)
+    if not prompts:
+        raise UsageError(
+            "There is no prompt to make pictures of: none is set and the data has no captions",
+            where=str(layout.work),
+            fix="give prompts with --set 'sample.prompts=[\"a photo of my dog\"]', "
+            "or run `latentmill validate` and `latentmill caption` for this data",
+        )
+    return prompts
+
+
+def _captions(
+    manifest: Path, rows: Sequence[ReviewRow] | None, sources: Sequence[Source]
+) -> list[str]:
+    """Captions in the order of their ids; those of regularisation pictures only if all are such."""
+    records = [record for record in read_manifest(manifest) if record.source < len(sources)]
+    samples = select_samples(records, rows, sources, accept_drafts=True).samples
+    subjects = [at for at in samples if not sources[at.record.source].is_regularisation]
+    return [sample.caption for sample in subjects or samples]
+
+
+def _captions_of_snapshot(snapshot: Path, sources: Sequence[Source]) -> list[str]:
+    review = snapshot / "review.csv"
+    rows = parse_review(review.read_bytes(), str(review)) if review.is_file() else None
+    return _captions(snapshot / "manifest.jsonl", rows, sources)
