@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _REMEMBERED_TEXTS = 256
+_BYTES_PER_VALUE = 4
+_MAPS_ALIVE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,18 @@ class Encoders:
     def is_cpu(self) -> bool:
         """Whether pictures are encoded one by one."""
         return self.device.type == "cpu"
+
+    def load(self, vae: bool, text: bool) -> None:
+        """Load weights now, in one thread, rather than at first use in several."""
+        if vae:
+            _ = self._vae
+        if text:
+            _ = self._text_encoder, self._tokenizer
+
+    def memory_bytes(self, num_px: int) -> int:
+        """Estimate what encoding one picture takes: a few full-size maps of the first block."""
+        channels = int(read_config(self.settings.files, "vae")["block_out_channels"][0])
+        return num_px * channels * _BYTES_PER_VALUE * _MAPS_ALIVE
 
     def encode_latents(self, pictures: "Sequence[Image]") -> list[Latent]:
         """Encode pictures of one size; halves the batch while the GPU's memory is too small."""

@@ -1,0 +1,79 @@
+"""What the shards of a folder already hold, found by key."""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latentmill.cache.index import Entry, ShardIndex, is_intact, read_shard_indexes
+from latentmill.cache.mapped import tensors_in
+from latentmill.cache.shards import SampleKeys
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where encoded tensors lie: a member of a shard. `cut` belongs to its text."""
+
+    shard: str
+    offset: int
+    bytes: int
+    cut: str
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Sound entries only; where several hold the same, the first shard by name counts."""
+
+    samples: Mapping[SampleKeys, Origin] = field(default_factory=dict)
+    latents: Mapping[str, Origin] = field(default_factory=dict)
+    texts: Mapping[str, Origin] = field(default_factory=dict)
+    shards: Mapping[str, ShardIndex] = field(default_factory=dict)
+
+
+def read_library(folder: Path, needed: Collection[SampleKeys], texts: Collection[str]) -> Library:
+    """Look up what is needed; only shards that hold some of it are read and their bytes checked.
+
+    `texts` are further text keys. A damaged shard counts as absent, and stays where it is.
+    """
+    keys = {key for sample in needed for key in (sample.latent_key, sample.text_key)} | set(texts)
+    useful = [
+        index
+        for index in read_shard_indexes(folder)
+        if any(not keys.isdisjoint((entry.latent_key, entry.text_key)) for entry in index.entries)
+    ]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        intact = pool.map(lambda index: is_intact(folder, index), useful)
+        return _indexed([index for index, sound in zip(useful, intact, strict=True) if sound])
+
+
+def read_origin(folder: Path, origin: Origin) -> "dict[str, torch.Tensor]":
+    """Read the tensors of one sample."""
+    with (folder / f"{origin.shard}.tar").open("rb") as stream:
+        stream.seek(origin.offset)
+        return tensors_in(bytearray(stream.read(origin.bytes)), 0)
+
+
+def _indexed(shards: Iterable[ShardIndex]) -> Library:
+    samples: dict[SampleKeys, Origin] = {}
+    latents: dict[str, Origin] = {}
+    texts: dict[str, Origin] = {}
+    by_name = {index.name: index for index in shards}
+    for index in by_name.values():
+        for entry in index.entries:
+            origin = _origin(index, entry)
+            samples.setdefault(SampleKeys(entry.id, entry.latent_key, entry.text_key), origin)
+            latents.setdefault(entry.latent_key, origin)
+            texts.setdefault(entry.text_key, origin)
+    return Library(samples, latents, texts, by_name)
+
+
+def _origin(index: ShardIndex, entry: Entry) -> Origin:
+    return Origin(index.name, entry.tensors_offset, entry.tensors_bytes, entry.cut)

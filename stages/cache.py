@@ -1,0 +1,309 @@
+"""Validated pictures and reviewed captions become shards: what is new or changed is encoded."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from latentmill.cache.disk import explained_failures, require_room
+from latentmill.cache.files import remove_leftovers
+from latentmill.cache.fingerprints import data_digest
+from latentmill.cache.index import (
+    CachedSample,
+    FileStamp,
+    SetIndex,
+    read_set_index,
+    write_set_index,
+)
+from latentmill.cache.library import Library
+from latentmill.cache.shards import EncodedSample, write_shard
+from latentmill.cache.weight_hashes import encoder_hashes
+from latentmill.cache.weights import ModelFiles, read_config, resolve
+from latentmill.datasets.errors import DataError, LatentmillError, UsageError
+from latentmill.datasets.images import LoadRules
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.records import Problem, Report
+from latentmill.stages.cache_extras import ExtrasPlan, Surroundings, plan_extras, write_extras
+from latentmill.stages.cache_survey import (
+    Recipe,
+    ShardUnit,
+    Wanted,
+    bucket_rules,
+    library_for,
+    load_rules,
+    missing_units,
+    read_samples,
+    require_unchanged,
+    wanted_samples,
+)
+from latentmill.stages.encode import Encoders, EncoderSettings, load_encoders, repeatable
+from latentmill.stages.encode_unit import Workbench, encode_unit
+from latentmill.stages.settings import (
+    BucketSettings,
+    CacheSettings,
+    CaptionSettings,
+    ModelSettings,
+    SampleSettings,
+    Source,
+    ValidateSettings,
+)
+
+_log = logging.getLogger(__name__)
+_DETAILS_BYTES = 3072
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """A shard that was written, and what of it was encoded rather than copied."""
+
+    shard: str
+    encoded_latents: int
+    encoded_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a work needs, what of it is there, and the extras that belong to it."""
+
+    wanted: tuple[Wanted, ...]
+    recipe: Recipe
+    library: Library
+    extras: ExtrasPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Encodes a set into shards that need no re-encoding until what they depend on changes."""
+
+    layout: Layout
+    sources: tuple[Source, ...]
+    settings: CacheSettings
+    bucket: BucketSettings
+    validate: ValidateSettings
+    caption: CaptionSettings
+    model: ModelSettings
+    sample: SampleSettings
+    name: ClassVar[str] = "cache"
+
+    def plan(self) -> Sequence[ShardUnit]:
+        """Return the shards that must be written; the caller holds the locks of both folders.
+
+        Raises DataError for captions that wait and pictures that changed, DiskFullError when
+        there is no room, ModelError and UsageError.
+        """
+        survey = self._survey()
+        require_unchanged([one.sample for one in survey.wanted], self._load_rules)
+        units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
+        for folder in {self.layout.shards, self._folder}:
+            remove_leftovers(folder)
+        require_room(self.layout.shards, self._needed_bytes(units))
+        return units
+
+    def work(self, unit: ShardUnit, tick: Callable[[int], None]) -> ShardResult:
+        """Encode one shard and commit it."""
+        shards = self.layout.shards
+        with explained_failures(shards), repeatable() as num_threads:
+            bench = Workbench(
+                encoders=self._encoders(),
+                shards=shards,
+                rules=self._load_rules,
+                batch_size=self.settings.batch_size,
+                num_threads=num_threads,
+            )
+            samples = _ticked(encode_unit(unit, bench), tick)
+            index = write_shard(shards, unit.name, unit.bucket, samples)
+        _log.info("%s: %d samples, %d bytes", unit.name, unit.size, index.bytes)
+        new_texts = {t.wanted.keys.text_key for t in unit.tasks if t.text_from is None}
+        return ShardResult(
+            shard=unit.name,
+            encoded_latents=sum(task.latent_from is None for task in unit.tasks),
+            encoded_texts=tuple(sorted(new_texts)),
+        )
+
+    def finish(self, results: Sequence[ShardResult]) -> Report:
+        """Write the set's extras and index; everything must be in shards by now."""
+        survey = self._survey()
+        _require_complete(survey)
+        with explained_failures(self._folder):
+            extras = self._write_extras(survey)
+            index = self._set_index(survey, extras)
+            write_set_index(self.layout.cache_index, index)
+        load_encoders.cache_clear()
+        return Report(
+            stage=self.name,
+            ok=True,
+            counts=_counts(index, results),
+            problems=tuple(_cut_captions(survey)),
+            fingerprint=index.digest,
+            next_steps=("latentmill train",),
+        )
+
+    @property
+    def _folder(self) -> Path:
+        return self.layout.stage(self.name)
+
+    @property
+    def _load_rules(self) -> LoadRules:
+        return load_rules(self.validate)
+
+    @property
+    def _files(self) -> ModelFiles:
+        return resolve(self.model.id, self.model.revision)
+
+    def _encoders(self) -> Encoders:
+        settings = EncoderSettings(
+            self._files, self.settings.device, self.settings.dtype, self.settings.clip_skip
+        )
+        return load_encoders(settings)
+
+    def _survey(self) -> Survey:
+        samples = read_samples(
+            self.layout, self.sources, self.validate.encoding, self.caption.accept_drafts
+        )
+        self._require_fitting_step()
+        recipe = Recipe(
+            rules=bucket_rules(self.bucket),
+            hashes=encoder_hashes(self._files, self._folder / "weights.json"),
+            clip_skip=self.settings.clip_skip,
+            dtype=self.settings.dtype,
+        )
+        wanted = tuple(wanted_samples(samples, recipe))
+        extras = plan_extras(wanted, self.sample, recipe)
+        library = library_for(self.layout.shards, wanted, extras.text_keys)
+        return Survey(wanted, recipe, library, extras)
+
+    def _require_fitting_step(self) -> None:
+        factor = _vae_factor(self._files)
+        if self.bucket.step % factor:
+            raise UsageError(
+                f"bucket.step is {self.bucket.step}, but the VAE shrinks pictures by {factor}",
+                where="the [bucket] settings",
+                fix=f"set bucket.step to a multiple of {factor}; 64 suits every model",
+            )
+
+    def _needed_bytes(self, units: Iterable[ShardUnit]) -> int:
+        """Estimate what the new shards take, from the models' configurations."""
+        item_bytes = 2 if self.settings.dtype == "float16" else 4
+        vae = read_config(self._files, "vae")
+        text = read_config(self._files, "text_encoder")
+        text_values = text.get("max_position_embeddings", 77) * text.get("hidden_size", 768)
+        latent_values = 2 * vae.get("latent_channels", 4) / _vae_factor(self._files) ** 2
+        needed = 0
+        for unit in units:
+            bucket = unit.tasks[0].wanted.placement.bucket
+            values = latent_values * bucket.width * bucket.height + text_values
+            needed += unit.size * (int(values) * item_bytes + _DETAILS_BYTES)
+        return needed
+
+    def _write_extras(self, survey: Survey) -> FileStamp:
+        around = Surroundings(
+            folder=self._folder,
+            shards=self.layout.shards,
+            library=survey.library,
+            rules=self._load_rules,
+            previous=_previous(self.layout.cache_index),
+        )
+        return write_extras(survey.extras, around, self._encoders)
+
+    def _set_index(self, survey: Survey, extras: FileStamp) -> SetIndex:
+        vae = read_config(self._files, "vae")
+        samples = sorted((one.sample for one in survey.wanted), key=lambda one: one.record.id)
+        cached = tuple(sorted(self._cached_samples(survey), key=lambda one: one.id))
+        used = sorted({sample.shard for sample in cached})
+        shards = [survey.library.shards[name] for name in used]
+        return SetIndex(
+            data_digest=data_digest(samples, self.sources),
+            accept_drafts=self.caption.accept_drafts,
+            scaling_factor=float(vae.get("scaling_factor") or 0.18215),
+            shift_factor=float(vae.get("shift_factor") or 0.0),
+            model={
+                "id": self.model.id,
+                "revision": self.model.revision,
+                **asdict(survey.recipe.hashes),
+            },
+            recipe={
+                "bucket": self.bucket.model_dump(),
+                "clip_skip": self.settings.clip_skip,
+                "dtype": self.settings.dtype,
+            },
+            prompts=survey.extras.texts[2:],
+            negative=survey.extras.texts[1],
+            extras=extras,
+            shards=tuple(FileStamp(one.name, one.bytes, one.sha256) for one in shards),
+            samples=cached,
+        )
+
+    def _cached_samples(self, survey: Survey) -> Iterator[CachedSample]:
+        for one in survey.wanted:
+            source = self.sources[one.sample.record.source]
+            yield CachedSample(
+                id=one.keys.id,
+                shard=survey.library.samples[one.keys].shard,
+                bucket=one.bucket,
+                repeats=source.repeats,
+                weight=source.weight,
+                is_regularisation=source.is_regularisation,
+                caption_by=one.sample.caption_by,
+            )
+
+
+def _ticked(
+    samples: Iterable[EncodedSample], tick: Callable[[int], None]
+) -> Iterator[EncodedSample]:
+    for sample in samples:
+        yield sample
+        tick(1)
+
+
+def _require_complete(survey: Survey) -> None:
+    missing = [one for one in survey.wanted if one.keys not in survey.library.samples]
+    if missing:
+        raise LatentmillError(
+            f"{len(missing)} of {len(survey.wanted)} samples are not encoded yet",
+            where=", ".join(one.sample.record.path for one in missing[:3]),
+            fix="run `latentmill cache` again: it goes on where it stopped",
+        )
+
+
+def _previous(path: Path) -> SetIndex | None:
+    """The index of the last run; one that is missing or damaged is simply written anew."""
+    try:
+        return read_set_index(path)
+    except (UsageError, DataError):
+        return None
+
+
+def _counts(index: SetIndex, results: Sequence[ShardResult]) -> dict[str, int]:
+    """Encoded and reused add up to the samples: equal captions are encoded once."""
+    num_samples = len(index.samples)
+    latents = sum(result.encoded_latents for result in results)
+    texts = len({key for result in results for key in result.encoded_texts})
+    written = {result.shard for result in results}
+    return {
+        "samples": num_samples,
+        "encoded_latents": latents,
+        "encoded_texts": texts,
+        "reused_latents": num_samples - latents,
+        "reused_texts": num_samples - texts,
+        "shards_written": len(written),
+        "shards_kept": len({stamp.name for stamp in index.shards} - written),
+    }
+
+
+def _cut_captions(survey: Survey) -> Iterator[Problem]:
+    for one in survey.wanted:
+        cut = survey.library.samples[one.keys].cut
+        if cut:
+            yield Problem(
+                id=one.keys.id,
+                path=one.sample.record.path,
+                code="caption-too-long",
+                message=f"the text encoder has no room for the end of the caption: {cut!r}",
+                fix="shorten the caption in review.csv, or put what matters first",
+            )
+
+
+def _vae_factor(files: ModelFiles) -> int:
+    channels = read_config(files, "vae").get("block_out_channels", [128, 256, 512, 512])
+    return int(2 ** (len(channels) - 1))
