@@ -7,8 +7,8 @@ from typing import Final
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem
+from latentmill.stages.run_folder import LORA_FILE, find_run, list_runs
 
-RUN_FILE: Final = "lora.safetensors"
 DIFFUSERS_FILE: Final = "pytorch_lora_weights.safetensors"
 PEFT_FILE: Final = "adapter_model.safetensors"
 PICKLES: Final = {".bin", ".ckpt", ".pkl", ".pt", ".pth"}
@@ -29,12 +29,18 @@ def choose_lora(layout: Layout, wanted: Path | None) -> ChosenLora:
     Raises UsageError when there is none, or when the file is a pickle.
     """
     if wanted is None:
-        return _describe(_latest_run(layout) / RUN_FILE, layout)
+        return _describe(_latest_run(layout) / LORA_FILE, layout)
     if wanted.is_dir():
         return _describe(_file_in(wanted), layout)
     if wanted.is_file():
         return _describe(_checked(wanted), layout)
-    return _describe(_file_in(_named_run(layout, wanted)), layout)
+    if wanted.suffix or len(wanted.parts) > 1:
+        raise UsageError(
+            "there is no such run folder or LoRA file",
+            where=str(wanted),
+            expected="a run's name or folder, or a .safetensors file",
+        )
+    return _describe(_file_in(find_run(layout, wanted)), layout)
 
 
 def effect_problems(file: Path) -> tuple[Problem, ...]:
@@ -54,61 +60,37 @@ def effect_problems(file: Path) -> tuple[Problem, ...]:
     )
 
 
-def list_runs(layout: Layout) -> list[Path]:
-    """All run folders, oldest first."""
-    if not layout.runs.is_dir():
-        return []
-    return sorted((path for path in layout.runs.iterdir() if path.is_dir()), key=_run_order)
-
-
-def _run_order(run: Path) -> tuple[int, str]:
-    number = run.name.partition("-")[0]
-    return (int(number) if number.isdecimal() else -1, run.name)
-
-
 def _latest_run(layout: Layout) -> Path:
     runs = list_runs(layout)
     for run in reversed(runs):
-        if (run / RUN_FILE).is_file():
+        if (run / LORA_FILE).is_file():
             return run
     if runs:
         raise UsageError(
-            f"No run has finished; {runs[-1].name} has no {RUN_FILE} yet",
+            f"no run has finished; {runs[-1].name} has no {LORA_FILE} yet",
             where=str(layout.runs),
             fix="finish it with `latentmill train --resume`, or name a LoRA file",
         )
     raise UsageError(
-        "There is no LoRA yet: no run was made in this work folder",
+        "there is no LoRA yet: no run was made in this work folder",
         where=str(layout.runs),
         fix="run `latentmill train`, or name a LoRA file",
     )
 
 
-def _named_run(layout: Layout, wanted: Path) -> Path:
-    """Find a run by its name, its number or the ending of its name."""
-    runs = list_runs(layout)
-    found = [run for run in runs if str(wanted) in (run.name, *run.name.split("-", 1))]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(run.name for run in (found or runs)[-8:]) or "none"
-    raise UsageError(
-        f"{'More than one run is' if found else 'No run or LoRA file is'} called {wanted}",
-        where=str(layout.runs),
-        expected=f"a run ({names}), a folder with a LoRA, or a .safetensors file",
-    )
-
-
 def _file_in(folder: Path) -> Path:
-    for name in (RUN_FILE, DIFFUSERS_FILE, PEFT_FILE):
+    for name in (LORA_FILE, DIFFUSERS_FILE, PEFT_FILE):
         if (folder / name).is_file():
             return folder / name
     files = sorted(folder.glob("*.safetensors"))
     if len(files) == 1:
         return files[0]
     raise UsageError(
-        f"The folder holds {len(files)} .safetensors files" if files else "No LoRA in this folder",
+        f"the folder holds {len(files)} .safetensors files"
+        if files
+        else "no LoRA is in this folder",
         where=str(folder),
-        expected=f"{RUN_FILE}, {DIFFUSERS_FILE}, {PEFT_FILE} or a single .safetensors file",
+        expected=f"{LORA_FILE}, {DIFFUSERS_FILE}, {PEFT_FILE} or a single .safetensors file",
         fix="name the file itself, or finish the run with `latentmill train --resume`",
     )
 
@@ -116,7 +98,7 @@ def _file_in(folder: Path) -> Path:
 def _checked(file: Path) -> Path:
     if file.suffix.lower() in PICKLES:
         raise UsageError(
-            f"A {file.suffix} file is refused: it is a pickle, which can run any code when read",
+            f"a {file.suffix} file is refused: it is a pickle, which can run any code when read",
             where=str(file),
             expected="a .safetensors file",
         )
@@ -126,7 +108,7 @@ def _checked(file: Path) -> Path:
 def _describe(file: Path, layout: Layout) -> ChosenLora:
     folder = file.parent
     is_run = (folder / "config.toml").is_file() or folder.parent == layout.runs
-    name = folder.name if is_run and file.name == RUN_FILE else file.stem
+    name = folder.name if is_run and file.name == LORA_FILE else file.stem
     if file.name in (DIFFUSERS_FILE, PEFT_FILE):
         name = folder.resolve().name
     return ChosenLora(file, name, folder if is_run else None)

@@ -13,6 +13,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
 from latentmill.stages import chosen_lora
 from latentmill.stages.chosen_lora import ChosenLora, choose_lora, effect_problems
+from latentmill.stages.run_folder import LORA_FILE
 from latentmill.stages.settings import ExportSettings
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def target_files(settings: ExportSettings, lora: ChosenLora) -> tuple[Path, ...]
     if settings.layout == "peft":
         if output.suffix in {".safetensors", *chosen_lora.PICKLES} or output.is_file():
             raise UsageError(
-                "The PEFT layout is a folder of two files",
+                "the PEFT layout is a folder of two files",
                 where=f"export.output = {output}",
                 expected="a folder, new or with an earlier export of the same LoRA",
             )
@@ -135,7 +136,7 @@ def target_files(settings: ExportSettings, lora: ChosenLora) -> tuple[Path, ...]
     names = {"diffusers": chosen_lora.DIFFUSERS_FILE, "kohya": f"{lora.name}.safetensors"}
     file = _file_of(output, names[settings.layout])
     if file.exists() and file.samefile(lora.file):
-        raise UsageError("The output is the LoRA itself", where=f"export.output = {output}")
+        raise UsageError("the output is the LoRA itself", where=f"export.output = {output}")
     return (file,)
 
 
@@ -156,7 +157,7 @@ def loading_steps(settings: ExportSettings, file: Path) -> tuple[str, ...]:
 
 
 def _default_folder(settings: ExportSettings, lora: ChosenLora) -> Path:
-    is_main = lora.run is not None and lora.file.name == chosen_lora.RUN_FILE
+    is_main = lora.run is not None and lora.file.name == LORA_FILE
     folder = lora.file.parent / "export"
     return folder / settings.layout if is_main else folder / lora.file.stem / settings.layout
 
@@ -166,7 +167,7 @@ def _file_of(output: Path, name: str) -> Path:
         return output
     if output.suffix.lower() in chosen_lora.PICKLES or output.is_file():
         raise UsageError(
-            "A LoRA is written as .safetensors only",
+            "a LoRA is written as .safetensors only",
             where=f"export.output = {output}",
             expected="a name that ends in .safetensors, or a folder",
         )
@@ -176,7 +177,7 @@ def _file_of(output: Path, name: str) -> Path:
 def _refuse_other(file: Path, content: bytes, settings: ExportSettings) -> None:
     if settings.output and file.is_file() and file.read_bytes() != content:
         raise UsageError(
-            "Another file is there already and stays as it is",
+            "another file is there already and stays as it is",
             where=str(file),
             fix="choose another export.output, or move that file away",
         )
@@ -199,6 +200,6 @@ def _kohya_bytes(weights: "LoraWeights", header: Mapping[str, str]) -> bytes:
     fields = {
         "ss_network_module": "networks.lora",
         "ss_network_dim": str(uniform.rank),
-        "ss_network_alpha": str(uniform.alpha),
+        "ss_network_alpha": f"{uniform.alpha:g}",
     }
     return tensor_bytes(to_kohya(uniform), {**header, **fields})

@@ -13,8 +13,9 @@ from latentmill.cache.fingerprints import digest
 from latentmill.cache.index import file_sha256
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
-from latentmill.stages.chosen_lora import RUN_FILE, ChosenLora, choose_lora, effect_problems
+from latentmill.stages.chosen_lora import ChosenLora, choose_lora, effect_problems
 from latentmill.stages.comparison_picture import ComparisonRow, draw_comparison
+from latentmill.stages.run_folder import LORA_FILE
 from latentmill.stages.sample_prompts import choose_prompts
 from latentmill.stages.sample_recipe import trained_clip_skip, usual_size
 from latentmill.stages.sampler import PictureRequest, SamplerKey, load_sampler
@@ -156,7 +157,7 @@ def samples_folder(layout: Layout, chosen: ChosenLora) -> Path:
     """Return where the pictures of a LoRA go: into its run, or WORK/sample for other files."""
     if chosen.run is None:
         return layout.stage("sample") / chosen.name
-    if chosen.file.name == RUN_FILE:
+    if chosen.file.name == LORA_FILE:
         return chosen.run / "samples"
     return chosen.run / "samples" / chosen.file.stem
 

@@ -31,7 +31,7 @@ def choose_prompts(
         prompts = spread(captions, settings.num_prompts)
     if not prompts:
         raise UsageError(
-            "There is no prompt to make pictures of: none is set and the data has no captions",
+            "there is no prompt to make pictures of: none is set and the data has no captions",
             where=str(layout.work),
             fix="give prompts with --set 'sample.prompts=[\"a photo of my dog\"]', "
             "or run `latentmill validate` and `latentmill caption` for this data",

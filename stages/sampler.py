@@ -145,7 +145,7 @@ def require_fit(lora: "LoraWeights", unet: "torch.nn.Module", key: SamplerKey) -
     tensors = [part for at in lora.layers.values() for part in (at.down, at.up)]
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
         raise DivergedError(
-            "The LoRA holds numbers that are not finite: its training diverged",
+            "the LoRA holds numbers that are not finite: its training diverged",
             where=str(key.lora),
             fix="train again with half of train.learning_rate, or use an earlier file of the run",
         )

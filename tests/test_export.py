@@ -214,7 +214,7 @@ def test_the_header_keeps_what_was_trained_and_no_captions(tmp_path: Path, model
     with safe_open(written(tmp_path, "kohya"), "pt") as opened:
         kept = opened.metadata()
     assert kept["ss_base_model_version"] == "sd_v1"
-    assert (kept["ss_network_dim"], kept["ss_network_alpha"]) == ("4", "3.0")
+    assert (kept["ss_network_dim"], kept["ss_network_alpha"]) == ("4", "3")
     assert "Rex" not in json.dumps(kept)
 
 
@@ -263,7 +263,7 @@ def test_an_untrained_lora_is_reported(tmp_path: Path) -> None:
     [
         ("lora.ckpt", b"x", "pickle"),
         ("lora.safetensors", b"not a LoRA at all", "cannot read the LoRA"),
-        ("absent.safetensors", None, "No run or LoRA file is called"),
+        ("absent.safetensors", None, "no such run folder or LoRA file"),
     ],
 )
 def test_what_is_no_lora_is_refused(
