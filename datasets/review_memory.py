@@ -12,6 +12,7 @@ from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.review import ReviewRow, parse_review, same_text
 
+NO_FILE = "no file"
 EMPTY_FLAGS = frozenset({"draft-empty", "caption-empty"})
 
 
@@ -38,8 +39,8 @@ class Written:
 class Memory:
     """All rows ever written, by id; `replaces` is set while `review.csv` is being replaced.
 
-    It is the SHA-256 of the version that goes: when that version is still there, the program
-    died between the two files, and the rows here are the newer ones.
+    It is the SHA-256 of the version that goes (NO_FILE: there was none): when that is still there,
+    the program died between the two files, and the rows here are the newer ones.
     """
 
     rows: Mapping[str, Written] = field(default_factory=dict)
@@ -107,7 +108,8 @@ def read_against(layout: Layout, memory: Memory, encoding: str = "auto") -> Read
     try:
         data = layout.review.read_bytes()
     except FileNotFoundError:
-        return Reading(tuple(present.values()), tuple(present)) if present else None
+        deleted = () if memory.replaces == NO_FILE else tuple(present)
+        return Reading(tuple(present.values()), deleted) if present else None
     digest = hashlib.sha256(data).hexdigest()
     if digest == memory.replaces:
         return Reading(tuple(present.values()), (), digest)

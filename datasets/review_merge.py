@@ -258,7 +258,17 @@ def _absent(
 def _problems(
     inputs: Inputs, rows: Mapping[str, Written], saved: Mapping[str, ReviewRow]
 ) -> Iterable[Problem]:
-    for identity in inputs.reading.deleted if inputs.reading else ():
+    deleted = inputs.reading.deleted if inputs.reading else ()
+    if inputs.reading and deleted and not inputs.reading.digest:
+        yield Problem(
+            "",
+            "review.csv",
+            "review-deleted",
+            "review.csv was gone; it was written again as it last was",
+            "to begin anew, move caption/review-written.json away too",
+        )
+        deleted = ()
+    for identity in deleted:
         if identity in rows:
             yield Problem(
                 identity,

@@ -1,0 +1,121 @@
+"""A captioner's name to the local folder that holds it, from disk or the Hugging Face hub."""
+
+import json
+import logging
+import re
+from pathlib import Path
+
+from latentmill.datasets.errors import ModelError
+from latentmill.stages.settings import BLIP, BLIP_REVISION
+
+_log = logging.getLogger(__name__)
+
+_SETTINGS = ["*.json", "*.txt"]
+_NEEDED = (
+    ("config.json", ("config.json",)),
+    ("weights (model.safetensors)", ("*.safetensors", "pytorch_model*.bin")),
+    ("a tokenizer (tokenizer.json or vocab.txt)", ("tokenizer.json", "vocab.txt")),
+    (
+        "picture settings (preprocessor_config.json)",
+        ("preprocessor_config.json", "processor_config.json"),
+    ),
+)
+
+
+def find_model(model: str, revision: str) -> Path:
+    """The folder of `model`: a folder, or the hub's copy, fetched unless it is here already.
+
+    `revision` `auto` is the pinned one of the default model. Raises ModelError that says what is
+    missing, or that the hub cannot be reached and where a local copy goes.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        folder = _fetch(model, _revision(model, revision))
+    missing = _missing(folder)
+    if missing:
+        raise ModelError(
+            f"the captioner {model} is incomplete",
+            where=f"{folder} lacks {', '.join(missing)}",
+            expected="a folder as `save_pretrained` or `hf download` writes it",
+            fix="fetch it again, or name another one with --set caption.model=...",
+        )
+    _require_blip(model, folder / "config.json")
+    return folder
+
+
+def _revision(model: str, revision: str) -> str | None:
+    if revision == "auto":
+        return BLIP_REVISION if model == BLIP else None
+    return revision or None
+
+
+def _missing(folder: Path) -> list[str]:
+    return [
+        what
+        for what, patterns in _NEEDED
+        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern))
+    ]
+
+
+def _require_blip(model: str, config: Path) -> None:
+    try:
+        kind = json.loads(config.read_bytes()).get("model_type")
+    except (ValueError, AttributeError) as error:
+        raise ModelError(
+            f"the captioner {model} has a damaged config.json",
+            where=f"{config}: {error}",
+            fix="fetch it again",
+        ) from error
+    if kind != "blip":
+        raise ModelError(
+            f"{model} is a {kind!r} model, which this version cannot caption with",
+            where=str(config),
+            expected="model_type `blip`",
+            fix=f"name a BLIP captioning model with --set caption.model=..., such as {BLIP}",
+        )
+
+
+def _fetch(model: str, revision: str | None) -> Path:
+    if Path(model).expanduser().exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        raise ModelError(
+            f"{model!r} is no folder with a captioner",
+            where="caption.model",
+            expected="a folder with a BLIP model, or a hub id OWNER/NAME",
+            fix=f"correct the path, or leave caption.model at {BLIP}",
+        )
+    here = _snapshot(model, revision, [*_SETTINGS, "*.safetensors", "pytorch_model*.bin"], True)
+    if here is not None and not _missing(here):
+        return here
+    _log.info("fetching the captioner %s from the Hugging Face hub (about 1 GB)", model)
+    folder = _snapshot(model, revision, [*_SETTINGS, "*.safetensors"], False)
+    if folder is not None and not any(folder.glob("*.safetensors")):
+        folder = _snapshot(model, revision, [*_SETTINGS, "pytorch_model*.bin"], False)
+    assert folder is not None  # With the network allowed a failure raises.
+    return folder
+
+
+def _snapshot(model: str, revision: str | None, patterns: list[str], is_local: bool) -> Path | None:
+    """The hub's folder with these files; None when only the disk was asked and lacks them."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                model, revision=revision, allow_patterns=patterns, local_files_only=is_local
+            )
+        )
+    except Exception as error:  # The HTTP library's own classes change by version.
+        if is_local:
+            return None
+        refused = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+        known = isinstance(error, refused) or isinstance(error.__cause__, refused)
+        raise ModelError(
+            f"the hub has no captioner {model} (revision {revision or 'main'}), or asks for a login"
+            if known
+            else f"the captioner {model} cannot be fetched: {str(error).strip().splitlines()[0]}",
+            where="https://huggingface.co (Hugging Face hub)",
+            expected="a network, the model in the hub's cache on this machine, or a local folder",
+            fix=f"on a machine with network run `hf download {model} --local-dir DIR`, copy DIR "
+            "here and give --set caption.model=DIR",
+        ) from error
