@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import PIL
@@ -42,6 +43,11 @@ class LoadRules:
         """Equal for equal pixels: rules, loader and Pillow in one line."""
         rules = f"{self.background} {self.max_megapixels:g} {self.animated}"
         return f"loader {LOADER_VERSION}, Pillow {PIL.__version__}, {rules}"
+
+
+def installed_decoders() -> str:
+    """Name the optional decoders at hand: with another answer, try unsupported files again."""
+    return " ".join(name for name in ("pillow_heif", "pillow_jxl") if find_spec(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +218,10 @@ def _explain(error: Exception, kind: str) -> PictureError:
     """Turn what a decoder raised into a reject with the decoder's own words."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     words = str(error).casefold()
+    if isinstance(error, MemoryError):
+        return PictureError(
+            "out-of-memory", f"{kind} that does not fit in memory", "Scale it down, or free memory."
+        )
     if isinstance(error, Image.DecompressionBombError):
         return _too_large("The pixels that the header declares")
     if "too large" in words or "max_text" in words:

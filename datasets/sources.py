@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 
-from latentmill.datasets.errors import UsageError
 from latentmill.datasets.filekinds import (
     HEAD_BYTES,
     PICTURE_SUFFIXES,
     is_picture_content,
-    is_system_file,
-    is_system_folder,
     stem_key,
     suffix_of,
 )
 from latentmill.datasets.pairing import Pairing, pair_captions, sidecar_suffixes
+from latentmill.datasets.walk import Entry, walk_folder
 
 _TEXT_SUFFIXES = frozenset({".txt", ".caption", ".json", ".jsonl", ".csv", ".md", ".npz", ".html"})
 _TABLE_SUFFIXES = frozenset({".csv", ".jsonl"})
@@ -40,9 +37,9 @@ class FoundPicture:
 class Scan:
     """What lies in one source, in the order of the paths.
 
-    `tables` are CSV and JSON-lines files that may hold captions. `ignored` counts what is neither
-    picture nor caption, by reason; `suffixes` counts those files by ending. `unreadable` are
-    folders that could not be opened.
+    `tables` are CSV and JSON-lines files that may hold captions, `others` files of no known use.
+    `ignored` counts what is neither picture nor caption, by reason. `unreadable` are folders that
+    could not be opened. `fingerprint` changes with the name, size or time of any file.
     """
 
     source: int
@@ -51,27 +48,15 @@ class Scan:
     pairing: Pairing
     tables: tuple[str, ...]
     ignored: Mapping[str, int]
-    suffixes: Mapping[str, int]
+    others: tuple[str, ...]
     unreadable: tuple[str, ...]
+    fingerprint: str
 
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    path: str
-    bytes: int
-    modified_ns: int
-
-
-@dataclass(slots=True)
-class _Walk:
-    """The state of one walk: files found, what was passed over, folders already seen."""
-
-    root: Path
-    excluded: frozenset[tuple[int, int]]
-    files: list[_Entry]
-    ignored: Counter[str]
-    unreadable: list[str]
-    seen: set[tuple[int, int]]
+    @property
+    def suffixes(self) -> dict[str, int]:
+        """How many `others` have which ending, most frequent first."""
+        names = (path.rpartition("/")[2] for path in self.others)
+        return dict(Counter(suffix_of(name) or "(no ending)" for name in names).most_common())
 
 
 def scan(
@@ -81,10 +66,9 @@ def scan(
 
     Raise UsageError when `folder` is missing, is no folder or cannot be read.
     """
-    walk = _walk(folder, excluded)
+    walk = walk_folder(folder, excluded)
     suffixes = sidecar_suffixes(caption_extension)
-    pictures, sidecars, tables = [], [], []
-    others: Counter[str] = Counter()
+    pictures, sidecars, tables, others = [], [], [], []
     for entry in walk.files:
         name = entry.path.rpartition("/")[2]
         suffix = suffix_of(name)
@@ -96,9 +80,9 @@ def scan(
         elif suffix in _TABLE_SUFFIXES:
             tables.append(entry.path)
         else:
-            others[suffix or "(no ending)"] += 1
+            others.append(entry.path)
     pairing = pair_captions([picture.path for picture in pictures], sidecars, suffixes)
-    ignored = walk.ignored + Counter({"other": others.total()})
+    ignored = walk.ignored + Counter({"other": len(others)})
     return Scan(
         source,
         folder,
@@ -106,8 +90,9 @@ def scan(
         pairing,
         tuple(tables),
         dict(ignored),
-        dict(others),
+        tuple(others),
         tuple(walk.unreadable),
+        _fingerprint(walk.files),
     )
 
 
@@ -153,94 +138,17 @@ def stem_twins(paths: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
+def _fingerprint(files: Iterable[Entry]) -> str:
+    digest = hashlib.sha256()
+    for entry in files:
+        digest.update(
+            f"{entry.path}\0{entry.bytes}\0{entry.modified_ns}\n".encode("utf-8", "surrogateescape")
+        )
+    return digest.hexdigest()
+
+
 def _hashed(data: bytes) -> str:
     return "p" + hashlib.sha256(data).hexdigest()[:15]
-
-
-def _walk(folder: Path, excluded: Sequence[Path]) -> _Walk:
-    identities = frozenset(one for path in excluded if (one := _identity(path)) is not None)
-    walk = _Walk(folder, identities, [], Counter(), [], set())
-    try:
-        links = _walk_folder(walk, "")
-    except NotADirectoryError as error:
-        fix = "Name the folder that holds the pictures."
-        raise UsageError(f"{folder} is a file, not a folder", fix=fix) from error
-    except OSError as error:
-        raise UsageError(
-            f"The data folder cannot be read: {error.strerror or error}",
-            where=str(folder),
-            fix="Check the path and its permissions.",
-        ) from error
-    while links:  # After the real folders, so that these keep their own paths.
-        links = [deeper for link in links for deeper in _enter(walk, link)]
-    walk.files.sort(key=lambda entry: entry.path)
-    return walk
-
-
-def _enter(walk: _Walk, prefix: str) -> list[str]:
-    try:
-        return _walk_folder(walk, prefix)
-    except OSError:
-        walk.unreadable.append(prefix.rstrip("/"))
-        return []
-
-
-def _walk_folder(walk: _Walk, prefix: str) -> list[str]:
-    """Take in a folder and the real ones below it; return links to folders, to be walked later."""
-    folder = walk.root / prefix
-    identity = _identity(folder)
-    if identity in walk.seen:
-        walk.ignored["folder seen before"] += 1
-        return []
-    if identity in walk.excluded or (prefix and _is_work_folder(folder)):
-        walk.ignored["work folder"] += 1
-        return []
-    links: list[str] = []
-    with os.scandir(folder) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
-    walk.seen.add(identity or (0, 0))
-    for entry in entries:
-        path = prefix + entry.name
-        folder_below = _take(walk, entry, path)
-        if folder_below and entry.is_symlink():
-            links.append(f"{path}/")
-        elif folder_below:
-            links += _enter(walk, f"{path}/")
-    return links
-
-
-def _take(walk: _Walk, entry: os.DirEntry[str], path: str) -> bool:
-    """Take in one entry unless it is a folder to walk into: then return True."""
-    try:
-        status = entry.stat()
-    except OSError:  # A link to nothing: the loader says so if it has a picture's name.
-        status = entry.stat(follow_symlinks=False)
-        walk.files.append(_Entry(path, status.st_size, status.st_mtime_ns))
-        return False
-    if S_ISDIR(status.st_mode):
-        if not is_system_folder(entry.name):
-            return True
-        walk.ignored["system"] += 1
-    elif is_system_file(entry.name):
-        walk.ignored["system"] += 1
-    elif not S_ISREG(status.st_mode):
-        walk.ignored["no regular file"] += 1
-    else:
-        walk.files.append(_Entry(path, status.st_size, status.st_mtime_ns))
-    return False
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        status = folder.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _is_work_folder(folder: Path) -> bool:
-    own = folder / "validate"
-    return (own / "manifest.jsonl").is_file() and (own / "report.json").is_file()
 
 
 def _looks_like_picture(file: Path, suffix: str) -> bool:

@@ -187,3 +187,18 @@ def test_brands_tell_avif_from_heic() -> None:
     assert content_kind(box(b"mif1", b"avif", b"miaf")) == "AVIF"
     assert content_kind(box(b"heic", b"mif1")) == "HEIC"
     assert content_kind(box(b"isom", b"mp41")) == ""
+
+
+def test_a_misspelt_folder_is_answered_with_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "my-dog").mkdir()
+    with pytest.raises(UsageError) as caught:
+        scan(tmp_path / "my-dgo", 0)
+    assert "my-dog" in caught.value.fix
+
+
+def test_the_fingerprint_of_a_scan_follows_every_file(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "a.txt")
+    before = scan(tmp_path, 0).fingerprint
+    assert scan(tmp_path, 0).fingerprint == before
+    put(tmp_path, "a.txt", content=b"other")
+    assert scan(tmp_path, 0).fingerprint != before

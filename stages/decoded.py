@@ -1,0 +1,130 @@
+"""What decoding a picture told, kept beside the manifest so that no pixel is read twice."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from PIL import Image, ImageOps
+
+from latentmill.cache.files import write_bytes, write_text
+from latentmill.datasets.images import (
+    LoadRules,
+    PictureError,
+    installed_decoders,
+    load_picture,
+    pixel_hash,
+)
+from latentmill.datasets.sources import FoundPicture
+
+THUMBNAIL_PX = 160
+_TRIED_AGAIN = frozenset({"unreadable", "out-of-memory"})  # The file's own bytes are not at fault.
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One file as it was decoded. `code` is empty for a picture, else it is a reject's.
+
+    `colour` is set when all pixels are of one colour.
+    """
+
+    file: str
+    bytes: int
+    modified_ns: int
+    rules: str
+    format: str = ""
+    width: int = 0
+    height: int = 0
+    pixels: str = ""
+    notes: tuple[str, ...] = ()
+    colour: str = ""
+    code: str = ""
+    message: str = ""
+    fix: str = ""
+
+    def holds_for(self, found: FoundPicture, rules: LoadRules) -> bool:
+        """Tell whether decoding the file again would tell the same."""
+        same = (self.bytes, self.modified_ns) == (found.bytes, found.modified_ns)
+        return same and self.rules == _conditions(rules, self.code)
+
+
+def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Decoded:
+    """Decode a picture, and keep a small copy at `thumbnail` if one is asked for."""
+    try:
+        picture = load_picture(Path(found.file), rules)
+    except PictureError as error:
+        return Decoded(
+            found.file,
+            found.bytes,
+            found.modified_ns,
+            _conditions(rules, error.code),
+            code=error.code,
+            message=error.message,
+            fix=error.fix,
+        )
+    if thumbnail is not None:
+        _write_thumbnail(picture.image, thumbnail)
+    return Decoded(
+        found.file,
+        found.bytes,
+        found.modified_ns,
+        _conditions(rules, ""),
+        picture.format,
+        picture.image.width,
+        picture.image.height,
+        pixel_hash(picture.image),
+        picture.notes,
+        _single_colour(picture.image),
+    )
+
+
+def write_decoded(path: Path, entries: Iterable[Decoded]) -> None:
+    """Write one JSON line per file, keys sorted."""
+    lines = (json.dumps(asdict(entry), sort_keys=True) for entry in entries)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def read_decoded(paths: Sequence[Path]) -> dict[str, Decoded]:
+    """Read what is there by file; later paths win, a damaged line costs its own picture only."""
+    known: dict[str, Decoded] = {}
+    for path in paths:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for line in lines:
+            try:
+                values = json.loads(line)
+                entry = Decoded(**{**values, "notes": tuple(values["notes"])})
+            except (ValueError, TypeError, KeyError):
+                continue
+            known[entry.file] = entry
+    return known
+
+
+def part_name(files: Iterable[str]) -> str:
+    """Return the name of the part that holds these files: the same files, the same name."""
+    joined = "\0".join(files).encode("utf-8", "surrogateescape")
+    return f"{hashlib.sha256(joined).hexdigest()[:16]}.jsonl"
+
+
+def _conditions(rules: LoadRules, code: str) -> str:
+    """Say under which conditions an outcome stands; some outcomes are never taken for granted."""
+    if code in _TRIED_AGAIN:
+        return "tried again"
+    decoders = f", with {installed_decoders()}" if code == "unsupported-format" else ""
+    return rules.fingerprint + decoders
+
+
+def _single_colour(image: Image.Image) -> str:
+    levels = [band for band in image.getextrema() if isinstance(band, tuple)]
+    if any(low != high for low, high in levels):
+        return ""
+    return "#" + "".join(f"{int(low):02x}" for low, _ in levels)
+
+
+def _write_thumbnail(image: Image.Image, path: Path) -> None:
+    import io
+
+    small = ImageOps.contain(image, (THUMBNAIL_PX, THUMBNAIL_PX), Image.Resampling.BILINEAR)
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=80)
+    write_bytes(path, stream.getvalue())

@@ -1,0 +1,147 @@
+"""The codes that `validate` reports, each with its level, what it means and what to do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from latentmill.datasets.records import Level, Problem
+
+LEVELS: tuple[Level, ...] = ("reject", "check", "warning", "advice")
+"""Worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A kind of problem."""
+
+    level: Level
+    message: str
+    fix: str
+
+
+_LOOK = "Look at the picture in the report; replace it if it looks wrong."
+_REVIEW = "Confirm or correct the caption in review.csv."
+_ENCODING = "Confirm or correct it in review.csv, or name the encoding in `validate.encoding`."
+_TABLE = "Correct the line; the other rows are used."
+
+FINDINGS = {
+    # Pictures that cannot be used; the loader's own codes bring their own words.
+    "too-small": Finding("reject", "Too small to train on", "Use a larger copy, or remove it."),
+    "extreme-aspect": Finding(
+        "reject", "Too long for any bucket", "Crop it to the part that matters, or remove it."
+    ),
+    "single-colour": Finding(
+        "reject", "All pixels are of one colour", "Replace the picture, or remove it."
+    ),
+    "changed-during-run": Finding(
+        "reject", "The file appeared or changed while it was read", "Run validate again."
+    ),
+    # Captions that a person must settle.
+    "encoding-guessed": Finding("check", "Not UTF-8", _ENCODING),
+    "encoding-unsure": Finding("check", "Not UTF-8, and short or ambiguous", _ENCODING),
+    "encoding-double-meaning": Finding("check", "Valid UTF-8, but probably GBK", _ENCODING),
+    "caption-replacement-character": Finding(
+        "check", "The caption holds U+FFFD: characters were lost before", _REVIEW
+    ),
+    "caption-mojibake": Finding(
+        "check", "The caption was saved in a wrong encoding before", _REVIEW
+    ),
+    # Pictures that are used, after the loader did something to them.
+    "turned-upright": Finding("warning", "Turned upright by its EXIF tag", "Nothing to do."),
+    "orientation-unreadable": Finding(
+        "warning", "The EXIF orientation is damaged; the pixels are used as stored", _LOOK
+    ),
+    "depth-reduced": Finding(
+        "warning", "More than 8 bits per channel, scaled to 8", "Nothing to do."
+    ),
+    "transparency-flattened": Finding(
+        "warning",
+        "Transparent parts show the background colour",
+        "Set `validate.background` to a colour that suits the pictures, or fill them yourself.",
+    ),
+    "profile-converted": Finding(
+        "warning", "Colours converted from the embedded profile to sRGB", "Nothing to do."
+    ),
+    "profile-unreadable": Finding(
+        "warning", "The colour profile cannot be used; the colours are taken as sRGB", _LOOK
+    ),
+    "cmyk-uncertain": Finding("warning", "CMYK without a usable profile: colours uncertain", _LOOK),
+    "name-does-not-match": Finding(
+        "warning", "The name promises another format than the content has", "Nothing to do."
+    ),
+    "first-frame": Finding("warning", "Animated; the first frame is used", "Nothing to do."),
+    "duplicate-pixels": Finding(
+        "warning", "The same pixels as another picture", "Remove one, or raise `repeats` instead."
+    ),
+    "name-twins": Finding(
+        "warning",
+        "Names differ only in letter case or Unicode form",
+        "Rename one, if the folder is to be copied to Windows or macOS.",
+    ),
+    # Captions that are used.
+    "caption-missing": Finding(
+        "warning", "No caption, while other pictures have one", "Write one, or let BLIP draft it."
+    ),
+    "caption-empty": Finding(
+        "warning", "The caption file is empty", "Write a caption, or let BLIP draft it."
+    ),
+    "caption-multiline": Finding(
+        "warning", "Several lines, joined with commas", "Nothing to do, if one caption is meant."
+    ),
+    "caption-control-characters": Finding(
+        "warning", "Control characters taken out of the caption", "Nothing to do."
+    ),
+    "caption-conflict": Finding(
+        "warning", "Two captions that differ", "Remove the one that does not hold."
+    ),
+    "caption-shared": Finding(
+        "warning", "Two pictures share a stem and so a caption", "Rename one of the pictures."
+    ),
+    "caption-unreadable": Finding(
+        "warning", "The caption file cannot be read", "Check the file and its permissions."
+    ),
+    "caption-orphan": Finding(
+        "warning", "A caption without a picture", "Rename it as its picture, or remove it."
+    ),
+    # Tables of captions, and the set as a whole.
+    "metadata-columns": Finding(
+        "warning",
+        "A table of captions without known columns",
+        "Name them `file_name` and `text` (or `filename` and `prompt`) in the first line.",
+    ),
+    "metadata-broken-row": Finding("warning", "A row that cannot be read", _TABLE),
+    "metadata-missing-picture": Finding("warning", "A row names a missing picture", _TABLE),
+    "metadata-repeated-row": Finding("warning", "A picture is named twice", _TABLE),
+    "metadata-name": Finding(
+        "warning",
+        "Not read: only metadata.jsonl and metadata.csv are",
+        "Rename it if it holds captions.",
+    ),
+    "folder-unreadable": Finding(
+        "warning", "A folder that cannot be opened", "Check its permissions."
+    ),
+    "no-captions": Finding(
+        "advice",
+        "No picture has a caption",
+        "Set `caption_extension` of the source if yours end otherwise, or let `latentmill caption` "
+        "draft them.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The picture or file that a problem is about; `id` is empty for a file of another kind."""
+
+    id: str
+    path: str
+
+
+def problem(code: str, subject: Subject, message: str = "") -> Problem:
+    """Return a problem with the words of its code, or with a message that says more."""
+    kind = FINDINGS[code]
+    return Problem(subject.id, subject.path, code, message or kind.message, kind.fix, kind.level)
+
+
+def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Sort by level, path and code."""
+    return tuple(sorted(problems, key=lambda one: (LEVELS.index(one.level), one.path, one.code)))

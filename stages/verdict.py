@@ -1,0 +1,199 @@
+"""What was found and decoded -> records of usable pictures, and every problem; nothing is lost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from latentmill.datasets.images import LoadRules
+from latentmill.datasets.pairing import DEFAULT_SUFFIXES
+from latentmill.datasets.records import Problem, Record
+from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, name_twins
+from latentmill.stages.decoded import Decoded
+from latentmill.stages.found_captions import FoundCaption, SourceCaptions, find_captions
+from latentmill.stages.settings import ValidateSettings
+from latentmill.stages.validate_findings import Subject, problem, worst_first
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Usable pictures in (source, path) order, problems worst first, and the ledger."""
+
+    records: tuple[Record, ...]
+    problems: tuple[Problem, ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    """A record, with messages that say more about some of its codes."""
+
+    record: Record
+    messages: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What every picture is judged by."""
+
+    known: Mapping[str, Decoded]
+    rules: LoadRules
+    settings: ValidateSettings
+    ids: Mapping[tuple[int, str], str]
+    folders: Sequence[str]
+
+
+def judge(
+    scans: Sequence[Scan],
+    known: Mapping[str, Decoded],
+    rules: LoadRules,
+    settings: ValidateSettings,
+    folders: Sequence[str],
+) -> Verdict:
+    """Make each found picture either a record or a reject. `folders` precede paths in problems."""
+    ids = assign_ids(picture for one in scans for picture in one.pictures)
+    bench = _Bench(known, rules, settings, ids, folders)
+    usable: list[_Usable] = []
+    problems: list[Problem] = []
+    ignored = 0
+    for one in scans:
+        captions = find_captions(one, settings.encoding)
+        prefix = folders[one.source]
+        problems += [replace(each, path=prefix + each.path) for each in captions.problems]
+        problems += _folder_problems(one, prefix)
+        ignored += sum(one.ignored.values()) + captions.unused
+        for picture in one.pictures:
+            reject = _reject(picture, bench)
+            if reject is not None:
+                problems.append(reject)
+            else:
+                usable.append(_usable(picture, captions, bench))
+    usable = _with_set_codes(usable, scans)
+    problems += [each for one in usable for each in _record_problems(one, folders)]
+    problems += _no_captions(usable, scans)
+    records = tuple(one.record for one in usable)
+    return Verdict(records, worst_first(problems), _counts(records, problems, ignored))
+
+
+def _reject(picture: FoundPicture, bench: _Bench) -> Problem | None:
+    subject = Subject(
+        bench.ids[picture.source, picture.path], bench.folders[picture.source] + picture.path
+    )
+    seen = bench.known.get(picture.file)
+    if seen is None or (seen.bytes, seen.modified_ns) != (picture.bytes, picture.modified_ns):
+        return problem("changed-during-run", subject)
+    if seen.code:
+        return Problem(subject.id, subject.path, seen.code, seen.message, seen.fix, "reject")
+    size = f"{seen.width} x {seen.height} px"
+    short, long = sorted((seen.width, seen.height))
+    if short < bench.settings.min_side:
+        least = f"a side is shorter than `validate.min_side` ({bench.settings.min_side} px)"
+        return problem("too-small", subject, f"{size}: {least}")
+    if long / short > bench.settings.max_aspect:
+        cut = 1 - bench.settings.max_aspect * short / long
+        limit = f"longer than {bench.settings.max_aspect:g}:1 (`validate.max_aspect`)"
+        what = f"{size}: {limit}; {cut:.0%} and more of it would be cropped away"
+        return problem("extreme-aspect", subject, what)
+    if seen.colour:
+        return problem("single-colour", subject, f"All pixels are {seen.colour}")
+    return None
+
+
+def _usable(picture: FoundPicture, captions: SourceCaptions, bench: _Bench) -> _Usable:
+    seen, caption = bench.known[picture.file], captions.by_picture[picture.path]
+    record = Record(
+        bench.ids[picture.source, picture.path],
+        picture.source,
+        picture.path,
+        picture.file,
+        picture.bytes,
+        picture.modified_ns,
+        seen.format,
+        seen.width,
+        seen.height,
+        seen.pixels,
+        caption.text,
+        caption.file,
+        caption.encoding,
+        (*seen.notes, *caption.codes),
+        tuple(caption.checks),
+    )
+    return _Usable(record, _messages(seen, picture, caption))
+
+
+def _messages(seen: Decoded, picture: FoundPicture, caption: FoundCaption) -> dict[str, str]:
+    messages = dict(caption.messages)
+    if "name-does-not-match" in seen.notes:
+        ending = picture.path.rpartition(".")[2]
+        messages["name-does-not-match"] = f"The content is {seen.format}, the name says .{ending}"
+    return messages
+
+
+def _with_set_codes(usable: Sequence[_Usable], scans: Sequence[Scan]) -> list[_Usable]:
+    """Add the codes that show only when pictures are compared with one another."""
+    first: dict[str, str] = {}
+    twins = {
+        (one.source, path): ", ".join(other for other in group if other != path)
+        for one in scans
+        for group in name_twins(picture.path for picture in one.pictures)
+        for path in group
+    }
+    captioned = any(one.record.caption is not None for one in usable)
+    result = []
+    for one in usable:
+        record, added = one.record, {}
+        if record.pixels in first:
+            added["duplicate-pixels"] = f"The same pixels as {first[record.pixels]}"
+        first.setdefault(record.pixels, record.path)
+        if (record.source, record.path) in twins:
+            others = twins[record.source, record.path]
+            added["name-twins"] = f"Differs only in letter case or Unicode form from {others}"
+        if captioned and record.caption is None and "caption-empty" not in record.codes:
+            added["caption-missing"] = ""
+        changed = replace(record, codes=(*record.codes, *added))
+        result.append(_Usable(changed, {**one.messages, **added}))
+    return result
+
+
+def _record_problems(one: _Usable, folders: Sequence[str]) -> Iterator[Problem]:
+    record = one.record
+    subject = Subject(record.id, folders[record.source] + record.path)
+    for code in (*record.checks, *record.codes):
+        yield problem(code, subject, one.messages.get(code, ""))
+
+
+def _folder_problems(found: Scan, prefix: str) -> Iterator[Problem]:
+    for path in found.unreadable:
+        yield problem("folder-unreadable", Subject("", prefix + path))
+
+
+def _no_captions(usable: Sequence[_Usable], scans: Sequence[Scan]) -> Iterator[Problem]:
+    """Say where captions were looked for, and which endings lie there instead."""
+    if not usable or any(one.record.caption is not None for one in usable):
+        return
+    endings: dict[str, int] = {}
+    for one in scans:
+        for ending, count in one.suffixes.items():
+            endings[ending] = endings.get(ending, 0) + count
+    found = ", ".join(f"{ending} ({count})" for ending, count in list(endings.items())[:8])
+    looked = f"{', '.join(DEFAULT_SUFFIXES)} or the source's `caption_extension` beside pictures"
+    yield problem(
+        "no-captions",
+        Subject("", ""),
+        f"None of {len(usable)} pictures has a caption. Looked for {looked}, metadata.jsonl, "
+        f"metadata.csv and tables of filename,prompt; other files here: {found or 'none'}",
+    )
+
+
+def _counts(records: Sequence[Record], problems: Sequence[Problem], ignored: int) -> dict[str, int]:
+    rejected = sum(one.level == "reject" for one in problems)
+    captioned = sum(record.caption is not None for record in records)
+    return {
+        "found": len(records) + rejected,
+        "usable": len(records),
+        "rejected": rejected,
+        "ignored": ignored,
+        "repaired": 0,
+        "warned": sum(bool(record.codes or record.checks) for record in records),
+        "captioned": captioned,
+        "uncaptioned": len(records) - captioned,
+        "unsure": sum(bool(record.checks) for record in records),
+    }
