@@ -68,7 +68,7 @@ def build_vae(scaling_factor: float = 1.0) -> "AutoencoderKL":
         up_block_types=("UpDecoderBlock2D",) * num_blocks,
         block_out_channels=VAE_CHANNELS,
         layers_per_block=1,
-        norm_num_groups=16,
+        norm_num_groups=8,
         sample_size=PICTURE_PX,
         scaling_factor=scaling_factor,
     )
@@ -123,7 +123,7 @@ def build_unet() -> "UNet2DConditionModel":
         layers_per_block=1,
         cross_attention_dim=TEXT_WIDTH,
         attention_head_dim=4,
-        norm_num_groups=16,
+        norm_num_groups=8,
     )
 
 
