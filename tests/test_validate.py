@@ -1,0 +1,454 @@
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.records import Record, Report, read_manifest
+from latentmill.datasets.sources import record_id
+from latentmill.stages.settings import Source, ValidateSettings
+from latentmill.stages.validate import UNIT_SIZE, Validate
+
+
+def picture(path: Path, seed: int = 0, size: tuple[int, int] = (80, 72)) -> Path:
+    """Write a picture that no other seed gives."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.linear_gradient("L").resize(size).convert("RGB")
+    image.putpixel((0, 0), (seed % 256, seed // 256, 9))
+    image.save(path)
+    return path
+
+
+def caption(path: Path, text: str | bytes) -> None:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three pictures with captions."""
+    folder = tmp_path / "data"
+    for number in range(3):
+        picture(folder / f"{number}.png", number)
+        caption(folder / f"{number}.txt", f"number {number}")
+    return folder
+
+
+def stage_for(*folders: Path, **settings: object) -> Validate:
+    work = folders[0].parent / "work"
+    sources = tuple(Source(path=str(folder)) for folder in folders)
+    return Validate(Layout(work), sources, ValidateSettings(**settings))  # type: ignore[arg-type]
+
+
+def run(stage: Validate) -> Report:
+    return stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+
+
+def records(stage: Validate) -> dict[str, Record]:
+    return {record.path: record for record in read_manifest(stage.layout.manifest)}
+
+
+def codes(report: Report) -> dict[str, str]:
+    return {problem.code: problem.path for problem in report.problems}
+
+
+def test_a_sound_folder_gives_one_record_each_and_no_problem(data: Path) -> None:
+    stage = stage_for(data)
+    report = run(stage)
+    assert report.problems == ()
+    assert report.exit_code == 0
+    assert report.counts == {
+        "found": 3,
+        "usable": 3,
+        "rejected": 0,
+        "ignored": 0,
+        "repaired": 0,
+        "warned": 0,
+        "captioned": 3,
+        "uncaptioned": 0,
+        "unsure": 0,
+        "decoded": 3,
+    }
+    first = records(stage)["0.png"]
+    assert (first.id, first.caption, first.caption_file) == (
+        record_id("0.png"),
+        "number 0",
+        "0.txt",
+    )
+    assert (first.width, first.height, first.format) == (80, 72, "PNG")
+    assert Path(first.file) == data / "0.png"
+    assert first.caption_encoding == "ascii"
+
+
+def test_every_found_picture_is_usable_or_a_reject_with_a_reason(data: Path) -> None:
+    (data / "zero.jpg").touch()
+    caption(data / "page.png", "<html>")
+    (data / "cut.png").write_bytes((data / "0.png").read_bytes()[:150])
+    picture(data / "tiny.png", size=(80, 10))
+    picture(data / "long.png", size=(800, 80))
+    Image.new("RGB", (80, 80), "#102030").save(data / "flat.png")
+    stage = stage_for(data)
+    report = run(stage)
+    rejects = [json.loads(line) for line in stage.layout.rejects.read_text().splitlines()]
+    assert {reject["path"]: reject["code"] for reject in rejects} == {
+        "zero.jpg": "zero-bytes",
+        "page.png": "not-a-picture",
+        "cut.png": "truncated",
+        "tiny.png": "too-small",
+        "long.png": "extreme-aspect",
+        "flat.png": "single-colour",
+    }
+    assert {reject["id"] for reject in rejects} == {record_id(reject["path"]) for reject in rejects}
+    assert all(set(reject) == {"id", "path", "code", "message", "fix"} for reject in rejects)
+    said = {reject["code"]: reject["message"] for reject in rejects}
+    assert "40% and more" in said["extreme-aspect"]
+    assert "#102030" in said["single-colour"]
+    counts = report.counts
+    assert (counts["found"], counts["usable"], counts["rejected"]) == (9, 3, 6)
+    assert report.exit_code == 3
+    assert not report.ok
+
+
+def test_rejects_within_the_limit_let_the_rest_go_on(data: Path) -> None:
+    (data / "zero.jpg").touch()
+    assert run(stage_for(data)).exit_code == 3
+    assert any("max_rejects=1" in step for step in run(stage_for(data)).next_steps)
+    assert run(stage_for(data, max_rejects=1)).exit_code == 0
+
+
+def test_no_usable_picture_never_passes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.png").touch()
+    report = run(stage_for(tmp_path / "data", max_rejects=99))
+    assert report.exit_code == 3
+    assert not any("max_rejects" in step for step in report.next_steps)
+
+
+def test_the_data_folder_is_untouched(data: Path) -> None:
+    caption(data / "0.txt", "猫, 长发".encode("gbk"))
+    (data / "bad.png").touch()
+
+    def state() -> list[tuple[str, bytes, int]]:
+        files = sorted(path for path in data.rglob("*") if path.is_file())
+        return [(str(path), path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+
+    before, folder_time = state(), data.stat().st_mtime_ns
+    run(stage_for(data))
+    assert state() == before
+    assert data.stat().st_mtime_ns == folder_time
+
+
+def test_an_unchanged_folder_has_nothing_left_to_do(data: Path) -> None:
+    (data / "bad.png").touch()
+    stage = stage_for(data)
+    first = run(stage)
+    manifest = stage.layout.manifest.read_bytes()
+    assert stage.plan() == []
+    second = run(stage)
+    assert second.counts["decoded"] == 0
+    assert {**second.counts, "decoded": 4} == first.counts
+    assert second.fingerprint == first.fingerprint
+    assert stage.layout.manifest.read_bytes() == manifest
+
+
+def test_one_changed_picture_is_decoded_alone(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    before = records(stage)["1.png"].pixels
+    picture(data / "1.png", 77)
+    (unit,) = stage.plan()
+    assert [item.found.path for item in unit.items] == ["1.png"]
+    run(stage)
+    assert records(stage)["1.png"].pixels != before
+
+
+def test_a_changed_caption_costs_no_decoding(data: Path) -> None:
+    stage = stage_for(data)
+    first = run(stage)
+    caption(data / "1.txt", "another text")
+    assert [unit.items for unit in stage.plan()] == [()]
+    second = run(stage)
+    assert second.counts["decoded"] == 0
+    assert records(stage)["1.png"].caption == "another text"
+    assert second.fingerprint != first.fingerprint
+    assert stage.plan() == []
+
+
+def test_removed_pictures_leave_the_manifest(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    (data / "1.png").unlink()
+    report = run(stage)
+    assert list(records(stage)) == ["0.png", "2.png"]
+    assert codes(report) == {"caption-orphan": "1.txt"}
+
+
+def test_other_loader_rules_decode_again_and_other_limits_do_not(data: Path) -> None:
+    run(stage_for(data))
+    assert sum(len(unit.items) for unit in stage_for(data, background="black").plan()) == 3
+    stricter = stage_for(data, min_side=79)
+    assert run(stricter).counts["rejected"] == 3
+    assert run(stricter).counts["decoded"] == 0
+
+
+def test_an_interrupted_run_keeps_what_it_decoded(data: Path) -> None:
+    for number in range(3, UNIT_SIZE + 4):
+        picture(data / f"{number}.png", number)
+    stage = stage_for(data)
+    first, second = stage.plan()
+    stage.work(first, lambda _: None)
+    (left,) = stage.plan()
+    assert left == second
+    report = stage.finish([stage.work(left, lambda _: None)])
+    assert report.counts["usable"] == UNIT_SIZE + 4
+    assert list((stage.layout.work / "validate").glob("parts/*")) == []
+    assert stage.finish([]).counts["usable"] == UNIT_SIZE + 4
+
+
+def test_the_manifest_does_not_depend_on_how_work_was_cut(data: Path, tmp_path: Path) -> None:
+    serial = stage_for(data)
+    run(serial)
+    shuffled = Validate(Layout(tmp_path / "other"), serial.sources, serial.settings)
+    for unit in reversed(shuffled.plan()):
+        pickle.loads(pickle.dumps(shuffled)).work(  # noqa: S301
+            pickle.loads(pickle.dumps(unit)),
+            lambda _: None,  # noqa: S301
+        )
+    shuffled.finish([])
+    assert shuffled.layout.manifest.read_bytes() == serial.layout.manifest.read_bytes()
+
+
+def test_a_picture_that_was_never_decoded_is_not_lost(data: Path) -> None:
+    report = stage_for(data).finish([])
+    assert report.counts["rejected"] == report.counts["found"] == 3
+    assert set(codes(report)) == {"changed-during-run"}
+
+
+def test_the_same_pixels_are_told_with_the_other_name(data: Path) -> None:
+    Image.open(data / "0.png").save(data / "copy.bmp")
+    report = run(stage_for(data))
+    (found,) = [one for one in report.problems if one.code == "duplicate-pixels"]
+    assert found.path == "copy.bmp"
+    assert "0.png" in found.message
+
+
+def test_a_gbk_caption_is_read_and_asked(data: Path) -> None:
+    caption(data / "0.txt", "1girl, 红色连衣裙, 长发, 微笑, 户外".encode("gbk"))
+    stage = stage_for(data)
+    report = run(stage)
+    record = records(stage)["0.png"]
+    assert record.caption == "1girl, 红色连衣裙, 长发, 微笑, 户外"
+    assert record.checks == ("encoding-guessed",)
+    assert record.caption_encoding == "gb18030"
+    (found,) = report.problems
+    assert (found.level, found.path) == ("check", "0.png")
+    assert "gb18030" in found.message
+    assert (report.exit_code, report.counts["unsure"]) == (0, 1)
+    settled = stage_for(data, encoding="gb18030")
+    assert run(settled).problems == ()
+    assert records(settled)["0.png"].caption == record.caption
+
+
+def test_empty_and_missing_captions_are_no_captions(data: Path) -> None:
+    caption(data / "0.txt", " \r\n")
+    (data / "1.txt").unlink()
+    stage = stage_for(data)
+    report = run(stage)
+    assert codes(report) == {"caption-empty": "0.png", "caption-missing": "1.png"}
+    assert [record.caption for record in records(stage).values()] == [None, None, "number 2"]
+    assert (report.counts["captioned"], report.counts["uncaptioned"]) == (1, 2)
+    assert report.exit_code == 0
+
+
+def test_an_empty_txt_does_not_hide_a_caption_file(data: Path) -> None:
+    caption(data / "0.txt", "")
+    caption(data / "0.caption", "from the other")
+    stage = stage_for(data)
+    assert run(stage).problems == ()
+    assert records(stage)["0.png"].caption_file == "0.caption"
+
+
+def test_two_captions_that_differ_are_told_and_txt_holds(data: Path) -> None:
+    caption(data / "0.caption", "something else")
+    caption(data / "1.caption", "number 1\n")
+    caption(data / "metadata.jsonl", '{"file_name": "2.png", "text": "from the table"}')
+    stage = stage_for(data)
+    report = run(stage)
+    assert [one.path for one in report.problems] == ["0.png", "2.png"]
+    assert {one.code for one in report.problems} == {"caption-conflict"}
+    assert "metadata.jsonl" in report.problems[1].message
+    assert records(stage)["2.png"].caption == "number 2"
+
+
+def test_pictures_that_share_a_stem_share_the_caption_and_stay_apart(data: Path) -> None:
+    picture(data / "0.bmp", 9)
+    stage = stage_for(data)
+    report = run(stage)
+    shared = [one for one in report.problems if one.code == "caption-shared"]
+    assert [one.path for one in shared] == ["0.bmp", "0.png"]
+    assert "0.png" in shared[0].message
+    both = records(stage)
+    assert both["0.bmp"].caption == both["0.png"].caption == "number 0"
+    assert both["0.bmp"].id != both["0.png"].id
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metadata.jsonl", b'{"file_name": "a.png", "text": "hello"}\n'),
+        ("metadata.csv", b"file_name,text\na.png,hello\n"),
+        ("metadata.csv", "file_name\ttext\na.png\thello\n".encode("utf-16")),
+        ("prompts.csv", b"\xef\xbb\xbffilename;prompt\na.png;hello\n"),
+    ],
+)
+def test_tables_bring_captions(tmp_path: Path, name: str, content: bytes) -> None:
+    picture(tmp_path / "data" / "sub" / "a.png")
+    (tmp_path / "data" / "sub" / name).write_bytes(content)
+    stage = stage_for(tmp_path / "data")
+    assert run(stage).problems == ()
+    record = records(stage)["sub/a.png"]
+    assert (record.caption, record.caption_file) == ("hello", f"sub/{name}")
+
+
+def test_what_is_wrong_with_a_table_is_told_by_line(data: Path) -> None:
+    rows = '{"file_name": "0.png", "text": "number 0"}\n{"file_name": "gone.png", "text": "x"}\n{'
+    caption(data / "metadata.jsonl", rows)
+    caption(data / "metadata.json", "{}")
+    report = run(stage_for(data))
+    said = {one.code: (one.path, one.message) for one in report.problems}
+    assert said["metadata-missing-picture"][1].startswith("Line 2")
+    assert said["metadata-broken-row"][1].startswith("Line 3")
+    assert said["metadata-name"][0] == "metadata.json"
+
+
+def test_a_gbk_table_asks_only_for_rows_it_concerns(tmp_path: Path) -> None:
+    for name in "ab":
+        picture(tmp_path / "data" / f"{name}.png", ord(name))
+    rows = "filename,prompt\na.png,a cat\nb.png,红色连衣裙，长发，微笑，户外\n"
+    (tmp_path / "data" / "p.csv").write_bytes(rows.encode("gbk"))
+    stage = stage_for(tmp_path / "data")
+    run(stage)
+    assert records(stage)["a.png"].checks == ()
+    assert records(stage)["b.png"].checks == ("encoding-guessed",)
+    assert records(stage)["b.png"].caption == "红色连衣裙，长发，微笑，户外"
+
+
+def test_no_caption_at_all_names_what_was_looked_for_and_what_lies_there(tmp_path: Path) -> None:
+    picture(tmp_path / "data" / "a.png")
+    caption(tmp_path / "data" / "a.tags", "a cat")
+    report = run(stage_for(tmp_path / "data"))
+    (found,) = report.problems
+    assert (found.code, found.level) == ("no-captions", "advice")
+    for word in (".txt", ".caption", ".tags (1)"):
+        assert word in found.message
+    assert report.exit_code == 0
+
+
+def test_names_of_any_kind_reach_report_and_manifest(tmp_path: Path) -> None:
+    names = ["<script>alert(1)<", "a [x]", "猫 🐈", os.fsdecode(b"\xff\xfe"), "&amp;"]
+    for number, name in enumerate(names):
+        picture(tmp_path / "data" / f"{name}.png", number)
+        caption(tmp_path / "data" / f"{name}.txt", f"<i>{number}</i>")
+    (tmp_path / "data" / os.fsdecode(b"bad\xff.png")).touch()
+    stage = stage_for(tmp_path / "data")
+    report = run(stage)
+    assert report.counts["usable"] == len(names)
+    assert {path.removesuffix(".png") for path in records(stage)} == set(names)
+    page = (stage.layout.work / "validate" / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "<i>0" not in page
+    assert "&lt;script&gt;" in page
+    assert "猫" in page
+    assert "http" not in page
+    json.dumps(report.to_json()).encode("ascii")
+
+
+def test_the_report_shows_pictures_and_the_ledger(data: Path) -> None:
+    (data / "bad.png").touch()
+    stage = stage_for(data)
+    run(stage)
+    page = (stage.layout.work / "validate" / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == 3
+    assert "number 1" in page
+    assert "zero-bytes" in page
+    assert "prefers-color-scheme" in page or "color-scheme: light dark" in page
+
+
+def test_several_sources_are_told_apart(tmp_path: Path) -> None:
+    for number, name in enumerate(("one", "two")):
+        picture(tmp_path / name / "a.png", number)
+        caption(tmp_path / name / "a.txt", name)
+    (tmp_path / "two" / "bad.png").touch()
+    stage = stage_for(tmp_path / "one", tmp_path / "two")
+    report = run(stage)
+    first, second = read_manifest(stage.layout.manifest)
+    assert (first.source, first.caption, second.source, second.caption) == (0, "one", 1, "two")
+    assert first.id == record_id("a.png") != second.id
+    assert codes(report)["zero-bytes"] == f"{tmp_path / 'two'}/bad.png"
+
+
+def test_a_work_folder_inside_the_data_is_not_scanned(data: Path) -> None:
+    stage = Validate(Layout(data / "work"), (Source(path=str(data)),), ValidateSettings())
+    run(stage)
+    picture(data / "work" / "runs" / "preview.png", 50)
+    assert run(stage).counts["found"] == 3
+
+
+def test_work_and_data_must_differ(data: Path) -> None:
+    stage = Validate(Layout(data), (Source(path=str(data)),), ValidateSettings())
+    with pytest.raises(UsageError, match="read only"):
+        stage.plan()
+
+
+def test_a_missing_folder_and_one_without_pictures_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as missing:
+        stage_for(tmp_path / "没有").plan()
+    assert "没有" in str(missing.value)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="is empty"):
+        stage_for(tmp_path / "empty").plan()
+    caption(tmp_path / "empty" / "film.mp4", "x")
+    caption(tmp_path / "empty" / "art.psd", "x")
+    with pytest.raises(DataError, match=r"2 files, none of them a picture: .*\.psd"):
+        stage_for(tmp_path / "empty").plan()
+
+
+@pytest.mark.parametrize("settings", [{"background": "nocolour"}, {"encoding": "klingon"}])
+def test_settings_that_name_nothing_are_usage_errors(data: Path, settings: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        stage_for(data, **settings).plan()
+
+
+def test_planning_writes_nothing(data: Path) -> None:
+    stage = stage_for(data)
+    stage.plan()
+    assert not stage.layout.work.exists()
+
+
+def test_a_damaged_memory_costs_a_second_decoding_only(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    memory = stage.layout.work / "validate" / "decoded.jsonl"
+    memory.write_bytes(memory.read_bytes()[:-40])
+    assert sum(unit.size for unit in stage.plan()) == 1
+    assert run(stage).counts["usable"] == 3
+
+
+def test_validate_never_imports_torch(data: Path) -> None:
+    code = f"""
+import sys
+from latentmill.datasets.layout import Layout
+from latentmill.stages.settings import Source, ValidateSettings
+from latentmill.stages.validate import Validate
+from pathlib import Path
+sources = (Source(path={str(data)!r}),)
+stage = Validate(Layout(Path({str(data.parent / "w")!r})), sources, ValidateSettings())
+stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+assert "torch" not in sys.modules and "transformers" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
