@@ -10,13 +10,13 @@ from latentmill.cache.files import write_text
 from latentmill.cache.fingerprints import digest
 from latentmill.datasets.buckets import Placement, place
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.records import Problem, Record, Report
+from latentmill.datasets.records import Problem, Record, Report, count_codes
 from latentmill.stages.bucket_chart import BucketRow, draw_chart
 from latentmill.stages.cache_survey import bucket_rules, read_records
 from latentmill.stages.settings import BucketSettings, Source
 
 _MUCH_CROPPED = 0.2
-_MUCH_ENLARGED = 1.0
+_ENLARGED = {"allowed": 1.25, "never": 1.0}  # More than this is worth a look.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ class Bucket:
         with explained_failures(folder):
             write_text(self.layout.buckets, "".join(lines))
             write_text(folder / "buckets.svg", draw_chart(rows))
-        problems = tuple(problem for one in placed for problem in _problems(one))
+        limit = _ENLARGED[self.settings.upscale]
+        problems = tuple(problem for one in placed for problem in _problems(one, limit))
         return Report(
             stage=self.name,
             ok=True,
-            counts=_counts(placed, rows),
+            counts=_counts(placed, rows, problems),
             problems=problems,
             fingerprint=digest("placements", lines),
             next_steps=(f"look at {folder / 'buckets.svg'}", "latentmill cache"),
@@ -104,7 +105,7 @@ def _line(one: Placed) -> dict[str, object]:
     }
 
 
-def _problems(one: Placed) -> Iterator[Problem]:
+def _problems(one: Placed, enlarged: float) -> Iterator[Problem]:
     record, placement = one.record, one.placement
     label = placement.bucket.label
     if placement.cropped > _MUCH_CROPPED:
@@ -117,7 +118,7 @@ def _problems(one: Placed) -> Iterator[Problem]:
             fix="crop it by hand to what matters, set it aside, or allow longer buckets "
             "(bucket.max, bucket.min)",
         )
-    if placement.scale > _MUCH_ENLARGED:
+    if placement.scale > enlarged:
         yield Problem(
             id=record.id,
             path=record.path,
@@ -128,13 +129,16 @@ def _problems(one: Placed) -> Iterator[Problem]:
         )
 
 
-def _counts(placed: Sequence[Placed], rows: Sequence[BucketRow]) -> dict[str, int]:
+def _counts(
+    placed: Sequence[Placed], rows: Sequence[BucketRow], problems: Sequence[Problem]
+) -> dict[str, int]:
+    codes = count_codes(problems)
     return {
         "pictures": len(placed),
         "buckets": len(rows),
         "untouched": sum(_is_untouched(one) for one in placed),
-        "upscaled": sum(one.placement.scale > _MUCH_ENLARGED for one in placed),
-        "cropped_much": sum(one.placement.cropped > _MUCH_CROPPED for one in placed),
+        "upscaled": codes.get("upscaled", 0),
+        "cropped_much": codes.get("cropped-much", 0),
     }
 
 
