@@ -92,7 +92,7 @@ def _generate(captioner: Captioner, images: "Sequence[Image.Image]", search: Sea
     import torch
 
     tokenizer = captioner.processor.tokenizer
-    prompt = _prompt(captioner, search)
+    prompt: list[int] = tokenizer(search.prefix.strip())["input_ids"]
     pixels = captioner.processor(images=list(images), return_tensors="pt")["pixel_values"]
     prompts = torch.tensor([prompt] * len(images), device=captioner.device)
     with torch.inference_mode(), quiet():
@@ -101,7 +101,7 @@ def _generate(captioner: Captioner, images: "Sequence[Image.Image]", search: Sea
             input_ids=prompts,
             attention_mask=torch.ones_like(prompts),
             num_beams=search.num_beams,
-            max_new_tokens=search.max_tokens,
+            max_new_tokens=min(search.max_tokens, _room_after(captioner, prompt)),
             do_sample=False,
         )
     # BLIP drops the prompt's last token ([SEP]) and turns the first into [DEC].
@@ -109,17 +109,17 @@ def _generate(captioner: Captioner, images: "Sequence[Image.Image]", search: Sea
     return [_joined(search.prefix, text) for text in added]
 
 
-def _prompt(captioner: Captioner, search: Search) -> list[int]:
-    prompt: list[int] = captioner.processor.tokenizer(search.prefix.strip())["input_ids"]
-    room = captioner.model.config.text_config.max_position_embeddings
-    if len(prompt) + search.max_tokens > room:
+def _room_after(captioner: Captioner, prompt: Sequence[int]) -> int:
+    """How many tokens the model's positions leave for text after the prompt."""
+    positions: int = captioner.model.config.text_config.max_position_embeddings
+    if positions <= len(prompt):
         raise UsageError(
             "caption.prefix is too long for the captioner",
-            where=f"{len(prompt)} tokens of prefix and caption.max_tokens = {search.max_tokens}",
-            expected=f"at most {room} together",
+            where=f"caption.prefix has {len(prompt)} tokens",
+            expected=f"fewer than {positions}",
             fix="shorten caption.prefix",
         )
-    return prompt
+    return positions - len(prompt)
 
 
 def _joined(prefix: str, added: str) -> str:
