@@ -1,7 +1,6 @@
 """A folder -> its pictures, each with an id and the files that may hold its caption."""
 
 import hashlib
-import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +66,7 @@ def scan(
     Raise UsageError when `folder` is missing, is no folder or cannot be read.
     """
     walk = walk_folder(folder, excluded)
+    root = folder.absolute().as_posix().rstrip("/")
     suffixes = sidecar_suffixes(caption_extension)
     pictures, sidecars, tables, others = [], [], [], []
     for entry in walk.files:
@@ -75,7 +75,7 @@ def scan(
         if suffix in suffixes:
             sidecars.append(entry.path)
         elif suffix in PICTURE_SUFFIXES or _looks_like_picture(folder / entry.path, suffix):
-            file = os.fspath((folder / entry.path).absolute())
+            file = f"{root}/{entry.path}"
             pictures.append(FoundPicture(source, entry.path, file, entry.bytes, entry.modified_ns))
         elif suffix in _TABLE_SUFFIXES:
             tables.append(entry.path)

@@ -15,11 +15,10 @@ from latentmill.datasets.records import Report, record_to_json
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, scan
 from latentmill.stages.decoded import Decoded, decode, part_name, read_decoded, write_decoded
 from latentmill.stages.settings import Source, ValidateSettings
-from latentmill.stages.validate_report import render
+from latentmill.stages.validate_report import MAX_PICTURES, THUMBNAILS, render
 from latentmill.stages.verdict import Verdict, judge
 
 UNIT_SIZE = 16
-NUM_THUMBNAILS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +88,16 @@ class Validate:
         parts = sorted(self._parts.glob("*.jsonl"))
         known = read_decoded([self._memory, *parts])
         current = {picture.file for one in scans for picture in one.pictures}
-        write_decoded(self._memory, (known[file] for file in sorted(current & known.keys())))
+        if parts or current != known.keys():
+            kept = (known[file] for file in sorted(current & known.keys()))
+            write_decoded(self._memory, kept)
         verdict = judge(scans, known, self._rules, self.settings, self._shown_folders())
         manifest = "".join(f"{record_to_json(record)}\n" for record in verdict.records)
         write_text(self.layout.manifest, manifest)
         write_text(self.layout.rejects, _reject_lines(verdict))
         report = self._report(verdict, manifest, sum(results))
-        thumbnails = {record.id: self._thumbnail(record.id) for record in verdict.records}
-        write_text(self._folder / "report.html", render(report, verdict.records, thumbnails))
+        page = render(report, verdict.records, self._folder / THUMBNAILS)
+        write_text(self._folder / "report.html", page)
         for part in parts:
             part.unlink()
         write_text(self._state, self._fingerprint(scans))
@@ -146,15 +147,17 @@ class Validate:
     def _undecoded(self, scans: Sequence[Scan]) -> Iterator[Item]:
         pictures = [picture for one in scans for picture in one.pictures]
         ids = assign_ids(pictures)
-        shown = set(sorted(ids.values())[:NUM_THUMBNAILS])  # Ids are hashes: a steady random draw.
+        shown = set(sorted(ids.values())[:MAX_PICTURES])  # Ids are hashes: a steady random draw.
         known = read_decoded([self._memory, *sorted(self._parts.glob("*.jsonl"))])
+        rules = self._rules
         for picture in pictures:
             name = ids[picture.source, picture.path]
             entry = known.get(picture.file)
-            fresh = entry is not None and entry.holds_for(picture, self._rules)
-            has_thumbnail = self._thumbnail(name).is_file() or (entry and entry.code)
-            if not fresh or (name in shown and not has_thumbnail):
-                yield Item(name, picture, name in shown)
+            is_shown = name in shown
+            fresh = entry is not None and entry.holds_for(picture, rules)
+            complete = not is_shown or (entry and entry.code) or self._thumbnail(name).is_file()
+            if not (fresh and complete):
+                yield Item(name, picture, is_shown)
 
     def _check_settings(self) -> None:
         from PIL import ImageColor
@@ -214,7 +217,7 @@ class Validate:
         return self._folder / "state"
 
     def _thumbnail(self, name: str) -> Path:
-        return self._folder / "thumbnails" / f"{name}.jpg"
+        return self._folder / THUMBNAILS / f"{name}.jpg"
 
 
 def _no_pictures(found: Scan, source: Source) -> DataError:

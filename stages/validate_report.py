@@ -1,7 +1,7 @@
 """The report of `validate` and its records -> one page of HTML that needs nothing beside it."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from latentmill.datasets.records import Problem, Record, Report
 from latentmill.stages.validate_findings import LEVELS
 
 MAX_PICTURES = 200
+THUMBNAILS = "thumbnails"
+"""Folder of small copies, `ID.jpg`, beside the report."""
 MAX_PROBLEMS = 200  # Of one code; report.json has all.
 SIDES_PX = (256, 512, 768, 1024, 2048)
 _STYLE = """
@@ -30,8 +32,8 @@ small { opacity: .75; }
 """
 
 
-def render(report: Report, records: Sequence[Record], thumbnails: Mapping[str, Path]) -> str:
-    """Return the page. `thumbnails` has a path by id; those that are not there are left out."""
+def render(report: Report, records: Sequence[Record], thumbnails: Path) -> str:
+    """Return the page. `thumbnails` is a folder of `ID.jpg`; one that is missing is left out."""
     body = [
         "<h1>latentmill validate</h1>",
         _ledger(report),
@@ -99,12 +101,14 @@ def _sizes(records: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def _pictures(records: Sequence[Record], thumbnails: Mapping[str, Path]) -> Iterator[str]:
-    shown = [record for record in records if thumbnails[record.id].is_file()][:MAX_PICTURES]
+def _pictures(records: Sequence[Record], thumbnails: Path) -> Iterator[str]:
+    drawn = set(sorted(record.id for record in records)[:MAX_PICTURES])
+    files = {name: thumbnails / f"{name}.jpg" for name in drawn}
+    shown = [record for record in records if record.id in drawn and files[record.id].is_file()]
     if len(shown) < len(records):
         yield f"<p>{len(shown)} of {len(records)}, drawn at random; the manifest has all.</p>"
     yield '<div class="grid">'
-    yield from (_figure(record, thumbnails[record.id]) for record in shown)
+    yield from (_figure(record, files[record.id]) for record in shown)
     yield "</div>"
 
 
