@@ -89,7 +89,7 @@ def load_picture(path: Path, rules: LoadRules) -> Picture:
 def pixel_hash(image: Image.Image) -> str:
     """Return the SHA-256 of the size and the RGB bytes: equal pixels, equal hash."""
     digest = hashlib.sha256(f"{image.width}x{image.height} RGB\n".encode())
-    digest.update(image.convert("RGB").tobytes())
+    digest.update((image if image.mode == "RGB" else image.convert("RGB")).tobytes())
     return digest.hexdigest()
 
 
@@ -217,6 +217,8 @@ def _frame_notes(image: ImageFile.ImageFile, rules: LoadRules) -> tuple[str, ...
 def _explain(error: Exception, kind: str) -> PictureError:
     """Turn what a decoder raised into a reject with the decoder's own words."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, UnidentifiedImageError):
+        said = "its decoder does not recognise it"  # Pillow's words repeat the path.
     words = str(error).casefold()
     if isinstance(error, MemoryError):
         return PictureError(

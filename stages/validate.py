@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentmill.cache.files import write_text
+from latentmill.cache.files import remove_leftovers, write_text
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
@@ -100,6 +100,8 @@ class Validate:
         write_text(self._folder / "report.html", page)
         for part in parts:
             part.unlink()
+        for folder in (self._folder, self._parts, self._folder / THUMBNAILS):
+            remove_leftovers(folder)
         write_text(self._state, self._fingerprint(scans))
         return report
 
