@@ -1,6 +1,7 @@
 """What decoding a picture told, kept beside the manifest so that no pixel is read twice."""
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -122,8 +123,6 @@ def _single_colour(image: Image.Image) -> str:
 
 
 def _write_thumbnail(image: Image.Image, path: Path) -> None:
-    import io
-
     small = ImageOps.contain(image, (THUMBNAIL_PX, THUMBNAIL_PX), Image.Resampling.BILINEAR)
     stream = io.BytesIO()
     small.save(stream, "JPEG", quality=80)
