@@ -11,6 +11,9 @@ PICTURE_CHANGED = "picture-changed"
 FILE_CHANGED = "caption-file-changed"
 FILE_GONE = "caption-file-gone"
 
+TOO_LONG = "long"
+"""More tokens than CLIP reads: it says something of the text whoever wrote it."""
+
 REASONS = {
     PICTURE_CHANGED: "the picture changed since this caption was reviewed",
     FILE_CHANGED: "the caption file changed after this caption was reviewed; it now says: {text}",
@@ -80,8 +83,16 @@ def needs_draft(record: Record, row: ReviewRow | None, before: Written | None) -
         row = before.row if before else None
     if row is None:
         return True
-    untouched = row.source == "blip" and not _is_settled(row, before)
+    untouched = row.source == "blip" and not is_settled(row, before)
     return untouched and before is not None and before.pixels != record.pixels
+
+
+def approve_row(row: ReviewRow, before: Written | None) -> Written:
+    """The row as a person's decision: `ok`, without the reasons for which it waited."""
+    flags = tuple(flag for flag in row.flags if flag == TOO_LONG)
+    approved = replace(row, status="ok", flags=flags, note=_note_of_person(row, before))
+    known = before or Written(row, pixels="")
+    return replace(known, row=approved, settled=True, reason="", present=True)
 
 
 def _merge(
@@ -96,7 +107,7 @@ def _merge(
             return _from_file(record, explanation)
         return _from_draft(record, draft) if draft is not None else None
     row = replace(_credited(record, row, before), image=printable(record.path))
-    if _is_settled(row, before):
+    if is_settled(row, before):
         return _keep_decision(record, row, before)
     fresh = _renew(record, row, draft, explanation)
     if fresh is None:
@@ -112,7 +123,7 @@ def _credited(record: Record, row: ReviewRow, before: Written | None) -> ReviewR
     return row if same else replace(row, source="person")
 
 
-def _is_settled(row: ReviewRow, before: Written | None) -> bool:
+def is_settled(row: ReviewRow, before: Written | None) -> bool:
     """Whether a person decided about this row, now or earlier."""
     if before is not None:
         then = before.row
@@ -250,7 +261,7 @@ def _absent(
         row = saved.get(identity) or (before.row if before else None)
         if row is not None:
             known = before or Written(row, pixels="")
-            settled = _is_settled(row, before)
+            settled = is_settled(row, before)
             kept[identity] = replace(known, row=row, settled=settled, present=False)
     return kept
 

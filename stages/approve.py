@@ -1,7 +1,7 @@
 """Drafts and captions in doubt to `ok`, many at once, on a person's word."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from latentmill.datasets.errors import UsageError
@@ -9,6 +9,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
+from latentmill.datasets.review_merge import approve_row, is_settled
 from latentmill.stages.review_file import save_review
 
 
@@ -34,9 +35,10 @@ def approve(
             fix="correct the id; nothing was approved",
         )
     chosen = {row.id for row in reading.rows if _is_chosen(row, ids, all_drafts)}
-    after = {key: replace(row, status="ok") if key in chosen else row for key, row in rows.items()}
-    save_review(layout, list(after.values()), _remembered(memory, after, chosen), reading)
-    return _report(after, chosen, all_drafts)
+    after = _remembered(memory, reading.rows, chosen)
+    rows = {key: after.rows[key].row for key in rows}
+    save_review(layout, list(rows.values()), after, reading)
+    return _report(rows, chosen, all_drafts)
 
 
 def _is_chosen(row: ReviewRow, ids: tuple[str, ...], all_drafts: bool) -> bool:
@@ -45,18 +47,17 @@ def _is_chosen(row: ReviewRow, ids: tuple[str, ...], all_drafts: bool) -> bool:
     return all_drafts and row.status == "draft" and bool(row.caption.strip())
 
 
-def _remembered(memory: Memory, rows: Mapping[str, ReviewRow], chosen: set[str]) -> Memory:
-    """The memory with the rows as they are now; what a person decided meanwhile is noted too."""
+def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[str]) -> Memory:
+    """The memory with the rows as they are now; what a person edited meanwhile is noted too."""
     after = dict(memory.rows)
-    for identity, row in rows.items():
-        before = memory.rows.get(identity)
-        known = before or Written(row, pixels="")
-        edited = before is not None and (row.caption, row.status) != (
-            before.row.caption,
-            before.row.status,
-        )
-        settled = known.settled or edited or identity in chosen
-        after[identity] = replace(known, row=row, settled=settled, present=True)
+    for row in rows:
+        before = memory.rows.get(row.id)
+        if row.id in chosen:
+            after[row.id] = approve_row(row, before)
+        else:
+            known = before or Written(row, pixels="")
+            settled = is_settled(row, before)
+            after[row.id] = replace(known, row=row, settled=settled, present=True)
     return Memory(after)
 
 
@@ -75,7 +76,9 @@ def _report(rows: Mapping[str, ReviewRow], chosen: set[str], all_drafts: bool) -
         for row in (empty if all_drafts else ())
     )
     counts = {"approved": len(chosen), "waiting": waiting, "ok": states["ok"]}
-    return Report("approve", True, {**counts, "set_aside": states["skip"]}, problems)
+    counts["set_aside"] = states["skip"]
+    steps = ("look at the others in review.csv",) if waiting else ("run `latentmill cache`",)
+    return Report("approve", True, counts, problems, next_steps=steps)
 
 
 def _nothing_to_approve(layout: Layout, reading: Reading | None) -> UsageError:

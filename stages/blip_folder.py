@@ -100,6 +100,8 @@ def _snapshot(model: str, revision: str | None, patterns: list[str], is_local: b
     from huggingface_hub import errors
 
     try:
+        if not is_local:  # One question without retries: half a minute less without a network.
+            huggingface_hub.HfApi().model_info(model, revision=revision, timeout=10)
         return Path(
             huggingface_hub.snapshot_download(
                 model, revision=revision, allow_patterns=patterns, local_files_only=is_local

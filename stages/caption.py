@@ -13,7 +13,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record, Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
-from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
+from latentmill.datasets.review_merge import TOO_LONG, Draft, Inputs, merge_rows, needs_draft
 from latentmill.datasets.selection import with_trigger
 from latentmill.stages.cache_survey import load_rules, read_records
 from latentmill.stages.caption_report import caption_report, explanations
@@ -26,7 +26,6 @@ from latentmill.stages.settings import CaptionSettings, Source, ValidateSettings
 _log = logging.getLogger(__name__)
 
 BATCHES_PER_UNIT = 4
-TOO_LONG = "long"
 
 
 @dataclass(frozen=True, slots=True)

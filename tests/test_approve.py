@@ -50,6 +50,18 @@ def test_the_order_of_the_rows_and_the_version_before_are_kept(layout):
     assert backup(layout, 1).read_bytes() == before
 
 
+def test_the_reason_it_waited_for_goes_and_the_length_stays(tmp_path):
+    row = ReviewRow(
+        "p1", "1.png", "è", "check", flags=("encoding-unsure", "long"), note="mine | why"
+    )
+    layout = Layout(tmp_path)
+    save_review(layout, [row], Memory({"p1": Written(row, "a" * 64, reason="why")}), None)
+    approve(layout, ("p1",), all_drafts=False)
+    assert read_review(layout) == [
+        ReviewRow("p1", "1.png", "è", "ok", flags=("long",), note="mine")
+    ]
+
+
 def test_approving_twice_changes_no_byte(layout):
     approve(layout, (), all_drafts=True)
     before = {path: path.read_bytes() for path in layout.work.rglob("*") if path.is_file()}

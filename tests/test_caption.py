@@ -14,6 +14,7 @@ from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.sources import record_id
 from latentmill.pipeline.tinysd.captioner import write_random_captioner
 from latentmill.stages import blip
+from latentmill.stages.approve import approve
 from latentmill.stages.blip import Search, describe, load_captioner
 from latentmill.stages.blip_folder import find_model
 from latentmill.stages.caption import Caption
@@ -156,6 +157,14 @@ def test_a_person_s_rows_survive_a_run(stage):
     stage.layout.review.write_bytes(format_review(saved))
     run(stage)
     assert (rows(stage)["red"].caption, rows(stage)["red"].source) == ("a red wall", "person")
+
+
+def test_a_run_after_a_bulk_approval_changes_no_byte(stage):
+    run(stage)
+    approve(stage.layout, (), all_drafts=True)
+    before = stage.layout.review.read_bytes()
+    run(stage)
+    assert stage.layout.review.read_bytes() == before
 
 
 def test_a_picture_that_fails_stops_no_other(stage, data):
