@@ -63,6 +63,17 @@ def resolve(model_id: str, revision: str = "") -> ModelFiles:
     return ModelFiles(model_id, revision, None)
 
 
+def require_one_text_encoder(files: ModelFiles) -> None:
+    """Raise ModelError for SDXL and its like, before an hour is spent on encoding."""
+    if files.single_file:
+        return  # `resolve` has looked into it.
+    root = files.path or part_folder(files, "vae").parent
+    index = root / "model_index.json"
+    names = model_folder.read_json(index) if index.is_file() else {}
+    if "text_encoder_2" in names or (root / "text_encoder_2").is_dir():
+        raise model_folder.unsupported(files.reference, "a model with two text encoders (SDXL)")
+
+
 def part_folder(files: ModelFiles, part: Part) -> Path:
     """Return the folder of one part of a model in diffusers layout, downloading if need be."""
     if files.path is not None:

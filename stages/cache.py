@@ -19,12 +19,13 @@ from latentmill.cache.index import (
 from latentmill.cache.library import Library
 from latentmill.cache.shards import EncodedSample, write_shard
 from latentmill.cache.weight_hashes import encoder_hashes
-from latentmill.cache.weights import ModelFiles, read_config, resolve
+from latentmill.cache.weights import ModelFiles, read_config, require_one_text_encoder, resolve
 from latentmill.datasets.errors import DataError, LatentmillError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Report
 from latentmill.stages.cache_extras import ExtrasPlan, Surroundings, plan_extras, write_extras
+from latentmill.stages.cache_geometry import estimated_bytes, require_fitting_step
 from latentmill.stages.cache_survey import (
     Recipe,
     ShardUnit,
@@ -50,7 +51,6 @@ from latentmill.stages.settings import (
 )
 
 _log = logging.getLogger(__name__)
-_DETAILS_BYTES = 3072
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ class Cache:
         units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
         for folder in {self.layout.shards, self._folder}:
             remove_leftovers(folder)
-        require_room(self.layout.shards, self._needed_bytes(units))
+        needed_bytes = estimated_bytes(units, self._files, self.settings.dtype)
+        require_room(self.layout.shards, needed_bytes)
         return units
 
     def work(self, unit: ShardUnit, tick: Callable[[int], None]) -> ShardResult:
@@ -161,7 +162,8 @@ class Cache:
         samples = read_samples(
             self.layout, self.sources, self.validate.encoding, self.caption.accept_drafts
         )
-        self._require_fitting_step()
+        require_one_text_encoder(self._files)
+        require_fitting_step(self.bucket.step, self._files)
         recipe = Recipe(
             rules=bucket_rules(self.bucket),
             hashes=encoder_hashes(self._files, self._folder / "weights.json"),
@@ -172,29 +174,6 @@ class Cache:
         extras = plan_extras(wanted, self.sample, recipe)
         library = library_for(self.layout.shards, wanted, extras.text_keys)
         return Survey(wanted, recipe, library, extras)
-
-    def _require_fitting_step(self) -> None:
-        factor = _vae_factor(self._files)
-        if self.bucket.step % factor:
-            raise UsageError(
-                f"bucket.step is {self.bucket.step}, but the VAE shrinks pictures by {factor}",
-                where="the [bucket] settings",
-                fix=f"set bucket.step to a multiple of {factor}; 64 suits every model",
-            )
-
-    def _needed_bytes(self, units: Iterable[ShardUnit]) -> int:
-        """Estimate what the new shards take, from the models' configurations."""
-        item_bytes = 2 if self.settings.dtype == "float16" else 4
-        vae = read_config(self._files, "vae")
-        text = read_config(self._files, "text_encoder")
-        text_values = text.get("max_position_embeddings", 77) * text.get("hidden_size", 768)
-        latent_values = 2 * vae.get("latent_channels", 4) / _vae_factor(self._files) ** 2
-        needed = 0
-        for unit in units:
-            bucket = unit.tasks[0].wanted.placement.bucket
-            values = latent_values * bucket.width * bucket.height + text_values
-            needed += unit.size * (int(values) * item_bytes + _DETAILS_BYTES)
-        return needed
 
     def _write_extras(self, survey: Survey) -> FileStamp:
         around = Surroundings(
@@ -302,8 +281,3 @@ def _cut_captions(survey: Survey) -> Iterator[Problem]:
                 message=f"the text encoder has no room for the end of the caption: {cut!r}",
                 fix="shorten the caption in review.csv, or put what matters first",
             )
-
-
-def _vae_factor(files: ModelFiles) -> int:
-    channels = read_config(files, "vae").get("block_out_channels", [128, 256, 512, 512])
-    return int(2 ** (len(channels) - 1))

@@ -16,6 +16,7 @@ from latentmill.cache.weights import (
     load_tokenizer,
     load_unet,
     load_vae,
+    require_one_text_encoder,
     resolve,
 )
 from latentmill.datasets.errors import DiskFullError, LatentmillError, ModelError
@@ -154,6 +155,12 @@ def test_other_architectures_are_called_by_their_name(
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(ModelError, match=f"{what} is not supported"):
         load_unet(resolve(str(model)))
+
+
+def test_a_second_text_encoder_is_refused_before_anything_is_encoded(model: Path) -> None:
+    (model / "text_encoder_2").mkdir()
+    with pytest.raises(ModelError, match="SDXL"):
+        require_one_text_encoder(resolve(str(model)))
 
 
 def test_a_model_on_the_hub_without_network_says_where_to_put_a_copy() -> None:
