@@ -11,7 +11,7 @@ from latentmill.cache.fingerprints import digest
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record, Report
-from latentmill.datasets.review import ReviewRow
+from latentmill.datasets.review import ReviewRow, printable
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
 from latentmill.datasets.review_merge import TOO_LONG, Draft, Inputs, merge_rows, needs_draft
 from latentmill.datasets.selection import with_trigger
@@ -37,7 +37,8 @@ class CaptionUnit:
     @property
     def label(self) -> str:
         """First picture and number of the others."""
-        return f"{self.records[0].path} and {len(self.records) - 1} more"
+        first, others = printable(self.records[0].path), len(self.records) - 1
+        return f"{first} and {others} more" if others else first
 
     @property
     def size(self) -> int:
