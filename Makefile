@@ -12,7 +12,6 @@ override WORK := $(value WORK)
 override CONFIG := $(value CONFIG)
 export DATA MODEL WORK CONFIG
 FLAGS = $${CONFIG:+--config "$$CONFIG"} $${DATA:+--data "$$DATA"} $${MODEL:+--model "$$MODEL"} $${WORK:+--work "$$WORK"} $(ARGS)
-OWN_FLAGS = $${CONFIG:+--config "$$CONFIG"} $${DATA:+--data "$$DATA"} $${WORK:+--work "$$WORK"} $(ARGS)
 
 VENV ?= .venv
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done || true)
@@ -31,7 +30,7 @@ validate: $(SETUP) ## Find every fault in pictures and captions
 caption: $(SETUP) ## Draft missing captions; write WORK/review.csv for people to review
 	@$(RUN) caption $(FLAGS)
 approve: $(SETUP) ## Approve all drafts in review.csv (or ARGS="--id p0123...")
-	@$(RUN) approve $(OWN_FLAGS) $(if $(ARGS),,--all-drafts)
+	@$(RUN) approve $(FLAGS) $(if $(ARGS),,--all-drafts)
 bucket: $(SETUP) ## Show which picture goes to which bucket and what is cropped
 	@$(RUN) bucket $(FLAGS)
 cache: $(SETUP) ## Encode pictures and captions to shards
@@ -41,7 +40,7 @@ train: $(SETUP) ## Train the LoRA from the shards (ARGS=--resume goes on with th
 sample: $(SETUP) ## Make pictures with and without the LoRA, side by side
 	@$(RUN) sample $(FLAGS)
 export: $(SETUP) ## Write the LoRA for diffusers (or ARGS="--layout peft")
-	@$(RUN) export $(OWN_FLAGS)
+	@$(RUN) export $(FLAGS)
 status: $(SETUP) ## Print the ledger of pictures and what is still to do
 	@$(RUN) status $(FLAGS)
 

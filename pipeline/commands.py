@@ -156,6 +156,7 @@ def sample(
 def export(
     config: ConfigOption = None,
     data: DataOption = None,
+    model: ModelOption = None,
     work: WorkOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -166,7 +167,7 @@ def export(
     """Write the LoRA in another layout."""
     chosen = {"export.layout": layout, "export.output": output}
     extra = [f"{name}={value}" for name, value in chosen.items() if value]
-    settings = _request(config, data, None, work, [*(assignments or ()), *extra])
+    settings = _request(config, data, model, work, [*(assignments or ()), *extra])
     return _run_stage("export", Choice(settings, _path(run)), as_json, False)
 
 
@@ -174,6 +175,7 @@ def export(
 def approve(
     config: ConfigOption = None,
     data: DataOption = None,
+    model: ModelOption = None,
     work: WorkOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -187,10 +189,10 @@ def approve(
     """Approve captions in review.csv without opening it."""
     from latentmill.stages.approve import approve as approve_rows
 
-    settings = _request(config, data, None, work, assignments)
-    console = open_console()
+    settings = _request(config, data, model, work, assignments)
+    console, encoding = open_console(), settings.caption.review_encoding
     open_work_folder(settings.layout())
-    report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts)
+    report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts, encoding)
     print_report(console, report)
     return _end(report, as_json)
 

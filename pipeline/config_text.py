@@ -37,4 +37,4 @@ def _comment(field: FieldInfo) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return tomlkit.item(list(value) if isinstance(value, tuple) else value).as_string()
+    return str(tomlkit.item(list(value) if isinstance(value, tuple) else value).as_string())

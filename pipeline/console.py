@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -83,7 +83,7 @@ def progress_bar(console: Console, name: str, total: int) -> Iterator[Tick]:
 
 def print_report(console: Console, report: Report) -> None:
     """One screen: counts, problems by code with a few examples, what to do next."""
-    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.counts.items())
+    counts = ", ".join(count_phrases(report.counts))
     mark = "[green]done[/]" if report.exit_code == 0 else "[yellow]needs a person[/]"
     console.print(f"[bold]{report.stage}[/] {mark} in {report.seconds:.1f} s: {escape(counts)}")
     for level in LEVELS:
@@ -92,6 +92,11 @@ def print_report(console: Console, report: Report) -> None:
             _print_code(console, [p for p in chosen if p.code == code], code, count)
     for step in report.next_steps:
         console.print(f"  [bold]->[/] {escape(step)}")
+
+
+def count_phrases(counts: Mapping[str, int]) -> list[str]:
+    """Counts as words, those that are zero left out: `5 usable`, `2 shards written`."""
+    return [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
 
 
 def _print_code(console: Console, problems: list[Problem], code: str, count: int) -> None:

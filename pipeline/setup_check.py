@@ -9,9 +9,10 @@ NEEDED_PYTHON = (3, 11)
 NEEDED_GIB = 8  # torch with its CUDA libraries: 5.6 GiB unpacked, the rest while it is unpacked.
 
 
-def find_obstacles(venv, version=None, free_bytes=None):  # type: ignore[no-untyped-def]
+def find_obstacles(
+    venv: Path, version: "tuple[int, ...]" = sys.version_info[:2], free_bytes: "int | None" = None
+) -> "list[str]":
     """Name what stands in the way of installing into the folder `venv`, one line each."""
-    version = version or sys.version_info[:2]
     if version < NEEDED_PYTHON:
         return [
             "Python {}.{} is too old: latentmill needs 3.11 or newer. Install one, then run "
@@ -33,7 +34,7 @@ def find_obstacles(venv, version=None, free_bytes=None):  # type: ignore[no-unty
     return obstacles
 
 
-def main():  # type: ignore[no-untyped-def]
+def main() -> None:
     """Print the obstacles and exit with 2 when there are any."""
     obstacles = find_obstacles(Path(sys.argv[1]))
     for obstacle in obstacles:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from latentmill.datasets.errors import LatentmillError
 from latentmill.datasets.layout import Layout
 from latentmill.pipeline.config import Config
+from latentmill.pipeline.console import count_phrases
 from latentmill.pipeline.stages import Choice, make_stage
 
 CHECKED = ("validate", "caption", "bucket", "cache")
@@ -82,7 +83,7 @@ def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
         return StageState(name, "missing", f"not run yet; {todo} pictures to do", counts)
     if todo:
         return StageState(name, "stale", f"{todo} pictures to do", counts)
-    return StageState(name, "fresh", _sentence(counts), counts)
+    return StageState(name, "fresh", ", ".join(count_phrases(counts)), counts)
 
 
 def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
@@ -90,10 +91,6 @@ def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
     if not finished:
         return StageState("train", "missing", "no finished run yet", counts)
     return StageState("train", "fresh", f"{len(finished)} runs, the last is {finished[-1]}", counts)
-
-
-def _sentence(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
 def _ledger(counts: dict[str, dict[str, int]]) -> tuple[tuple[str, ...], bool]:

@@ -29,6 +29,7 @@ from latentmill.stages.settings import (
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # Small tensors: threads only wait for each other.
 
 PHOTOS = {
     "astronaut.png": "a portrait of an astronaut in an orange suit, flag in the background",
