@@ -85,6 +85,7 @@ def make_buckets(rules: BucketRules) -> tuple[Bucket, ...]:
     return tuple(sorted(found | {bucket.turned for bucket in found}))
 
 
+@lru_cache(maxsize=4096)
 def place(width: int, height: int, rules: BucketRules) -> Placement:
     """Choose the bucket of the nearest aspect ratio, alike for a picture and its turned twin.
 

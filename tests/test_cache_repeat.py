@@ -2,6 +2,10 @@
 
 import multiprocessing
 import os
+import pickle
+import subprocess
+import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +46,33 @@ def test_processes_and_threads_do_not_change_a_byte(encoded_set: "PictureSet") -
     report = stage.finish(results)
     assert report.counts["encoded_latents"] == 5
     assert encoded_set.shard_bytes() == serial
+    assert encoded_set.layout.cache_index.read_bytes() == index
+
+
+_PROGRAM = """
+import pickle, sys
+stage = pickle.load(sys.stdin.buffer)
+stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_files", [1, 2, 4])
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
+    encoded_set: "PictureSet", num_files: int
+) -> None:
+    unbroken, index = encoded_set.shard_bytes(), encoded_set.layout.cache_index.read_bytes()
+    stage = pickle.dumps(_emptied(encoded_set).stage())
+    process = subprocess.Popen([sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(stage)
+    process.stdin.close()
+    while len(list(encoded_set.layout.shards.iterdir())) < num_files and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    encoded_set.cached()
+    assert encoded_set.shard_bytes() == unbroken
     assert encoded_set.layout.cache_index.read_bytes() == index
 
 
