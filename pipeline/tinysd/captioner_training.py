@@ -1,5 +1,6 @@
 """Trains the captioner on drawn pictures, read by the processor that users' pictures go through."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from latentmill.pipeline.tinysd.batches import random_drawings
 from latentmill.pipeline.tinysd.captioner import START
-from latentmill.pipeline.tinysd.drawing import Drawing, draw
+from latentmill.pipeline.tinysd.drawing import COLOURS, Drawing, draw
 from latentmill.pipeline.tinysd.fitting import Plan, fit
 
 if TYPE_CHECKING:
@@ -19,13 +20,18 @@ _IGNORED: Final = -100
 
 
 def train_captioner(
-    captioner: "BlipForConditionalGeneration", processor: "BlipProcessor", plan: Plan, seed: int
+    captioner: "BlipForConditionalGeneration",
+    processor: "BlipProcessor",
+    plan: Plan,
+    seed: int,
+    colours: Sequence[str] = tuple(COLOURS),
 ) -> float:
     """Train in place to describe flat and hatched drawings alike; return the last loss."""
     random = Random(seed)
 
     def loss_of_batch() -> Tensor:
-        return _loss(captioner, processor, random_drawings(random, plan.batch_size, HATCHED_SHARE))
+        drawings = random_drawings(random, plan.batch_size, HATCHED_SHARE, colours)
+        return _loss(captioner, processor, drawings)
 
     captioner.train()
     loss = fit(captioner.parameters(), loss_of_batch, plan)

@@ -1,7 +1,6 @@
 """Writes the trained models of the package as folders that diffusers and transformers load."""
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,13 +8,11 @@ from latentmill.pipeline.tinysd.architecture import build_pipeline, write_pipeli
 from latentmill.pipeline.tinysd.captioner import build_captioner, write_blip
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from diffusers import StableDiffusionPipeline
     from torch.nn import Module
     from transformers import BlipForConditionalGeneration
 
-PACKAGED: Final = files("latentmill.pipeline.tinysd.weights")
+PACKAGED: Final = Path(__file__).with_name("weights")
 FIGURES: Final = "figures.json"
 PARTS: Final = ("vae", "unet", "text_encoder")
 
@@ -30,7 +27,7 @@ def write_captioner(folder: Path) -> None:
     write_blip(load_captioner(PACKAGED), folder)
 
 
-def load_pipeline(weights: "Traversable") -> "StableDiffusionPipeline":
+def load_pipeline(weights: Path) -> "StableDiffusionPipeline":
     """Build the Stable Diffusion whose parts lie as `PART.safetensors` in `weights`."""
     pipeline = build_pipeline(scaling_factor=read_figures(weights)["vae_scaling_factor"])
     for part in PARTS:
@@ -38,20 +35,20 @@ def load_pipeline(weights: "Traversable") -> "StableDiffusionPipeline":
     return pipeline
 
 
-def load_captioner(weights: "Traversable") -> "BlipForConditionalGeneration":
+def load_captioner(weights: Path) -> "BlipForConditionalGeneration":
     """Build the captioner from `captioner.safetensors` in `weights`."""
     captioner = build_captioner()
     load_weights(captioner, weights / "captioner.safetensors")
     return captioner
 
 
-def read_figures(weights: "Traversable") -> dict[str, float]:
+def read_figures(weights: Path) -> dict[str, float]:
     """Read what training measured; the VAE's scaling factor is one of the figures."""
     figures: dict[str, float] = json.loads((weights / FIGURES).read_text(encoding="utf-8"))
     return figures
 
 
-def load_weights(module: "Module", path: "Traversable") -> None:
+def load_weights(module: "Module", path: Path) -> None:
     """Fill every weight of a module from fp16 safetensors."""
     from safetensors.torch import load
 
