@@ -64,7 +64,7 @@ class Bucket:
             counts=_counts(placed, rows, problems),
             problems=problems,
             fingerprint=digest("placements", lines),
-            next_steps=(f"look at {folder / 'buckets.svg'}", "latentmill cache"),
+            next_steps=(f"open {folder / 'buckets.svg'}", "run `latentmill cache`"),
         )
 
 

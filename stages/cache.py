@@ -137,7 +137,7 @@ class Cache:
             counts=_counts(index, results),
             problems=tuple(_cut_captions(survey)),
             fingerprint=index.digest,
-            next_steps=("latentmill train",),
+            next_steps=("run `latentmill train`",),
         )
 
     @property

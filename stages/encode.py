@@ -1,6 +1,7 @@
 """Turns pictures into latents and captions into embeddings, in bits that repeat."""
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ class Encoders:
     def __init__(self, settings: EncoderSettings) -> None:
         self.settings = settings
         self.device = choose_device(settings.device, "cache.device")
+        self._tokenizer_lock = threading.Lock()
         self.encode_text = lru_cache(maxsize=_REMEMBERED_TEXTS)(self._encode_text)
 
     @property
@@ -152,7 +154,8 @@ class Encoders:
         import torch
 
         length = self._num_tokens
-        whole = self._tokenizer(caption, verbose=False, return_offsets_mapping=True)
+        with self._tokenizer_lock:  # "Already borrowed", it says to a second thread.
+            whole = self._tokenizer(caption, verbose=False, return_offsets_mapping=True)
         ids = whole.input_ids
         cut = ""
         if len(ids) > length:
