@@ -9,11 +9,14 @@ from rich.markup import escape
 
 from latentmill.datasets.errors import LatentmillError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.records import read_manifest
+from latentmill.datasets.review_memory import read_review
+from latentmill.datasets.selection import Selection, select_samples
 from latentmill.pipeline.config import Config
 from latentmill.pipeline.console import count_phrases
 from latentmill.pipeline.stages import Choice, make_stage
 
-CHECKED = ("validate", "caption", "bucket", "cache")
+CHECKED = ("validate", "caption", "cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def read_status(config: Config) -> Status:
     stages = [_stage_state(name, config, layout) for name in CHECKED]
     counts = {stage.name: stage.counts for stage in stages}
     counts["train"] = _counts(layout, "train")
-    ledger, closes = _ledger(counts)
+    ledger, closes = _ledger(counts, _selection(config, layout))
     stages.append(_run_state(layout, counts["train"]))
     return Status(str(layout.work), tuple(stages), ledger, closes)
 
@@ -80,7 +83,7 @@ def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
         return StageState(name, "blocked", error.what, counts)
     todo = sum(unit.size for unit in units)
     if not counts:
-        return StageState(name, "missing", f"not run yet; {todo} pictures to do", counts)
+        return StageState(name, "missing", f"not run yet, {todo} pictures to do", counts)
     if todo:
         return StageState(name, "stale", f"{todo} pictures to do", counts)
     return StageState(name, "fresh", ", ".join(count_phrases(counts)), counts)
@@ -93,21 +96,37 @@ def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
     return StageState("train", "fresh", f"{len(finished)} runs, the last is {finished[-1]}", counts)
 
 
-def _ledger(counts: dict[str, dict[str, int]]) -> tuple[tuple[str, ...], bool]:
-    lines, closes = [], True
-    validate, cache, train = counts["validate"], counts["cache"], counts["train"]
-    if validate:
-        found, usable, rejected = (validate[name] for name in ("found", "usable", "rejected"))
-        lines.append(f"pictures: {found} found = {usable} usable + {rejected} rejected")
-        closes = closes and found == usable + rejected
-    if validate and cache:
-        samples, aside = cache["samples"], cache.get("set_aside", 0)
-        lines.append(f"cache:    {usable} usable = {samples} samples + {aside} set aside")
-        closes = closes and usable == samples + aside
-    if cache and train:
-        trained, held_out = train["samples"], train["held_out"]
-        lines.append(
-            f"train:    {cache['samples']} samples = {trained} trained + {held_out} held out"
+def _ledger(
+    counts: dict[str, dict[str, int]], selection: Selection | None
+) -> tuple[tuple[str, ...], bool]:
+    """The account of the pictures, line by line, and whether every sum holds."""
+    sums = []
+    if counts["validate"]:
+        found, usable, rejected = (
+            counts["validate"][name] for name in ("found", "usable", "rejected")
         )
-        closes = closes and cache["samples"] == trained + held_out
-    return tuple(lines), closes
+        sums.append(("pictures", found, "found", {"usable": usable, "rejected": rejected}))
+    if selection is not None and counts["validate"]:
+        waiting = len(selection.waiting) + len(selection.uncaptioned)
+        parts = {"to train on": len(selection.samples), "set aside": len(selection.set_aside)}
+        sums.append(("captions", usable, "usable", {**parts, "waiting": waiting}))
+    if selection is not None and counts["cache"]:
+        samples = counts["cache"]["samples"]
+        sums.append(("cache", len(selection.samples), "to train on", {"cached": samples}))
+    if counts["cache"] and counts["train"]:
+        trained, held_out = counts["train"]["samples"], counts["train"]["held_out"]
+        sums.append(("train", samples, "cached", {"trained": trained, "held out": held_out}))
+    lines = tuple(
+        f"{name + ':':<9} {whole} {word} = "
+        + " + ".join(f"{count} {part}" for part, count in parts.items())
+        for name, whole, word, parts in sums
+    )
+    return lines, all(whole == sum(parts.values()) for _, whole, _, parts in sums)
+
+
+def _selection(config: Config, layout: Layout) -> Selection | None:
+    if not layout.manifest.exists():
+        return None
+    rows = read_review(layout, config.caption.review_encoding)
+    accept = config.caption.accept_drafts
+    return select_samples(read_manifest(layout.manifest), rows, config.sources(), accept)

@@ -80,7 +80,7 @@ def test_photographs_become_a_lora_and_nothing_is_encoded_twice(
     assert list(work.glob("runs/*/export/**/*.safetensors"))
     status = _report(capsys, _arguments("status", photos, small_model, work))
     assert status["closes"]
-    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 5
+    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 4
     assert _content(photos) == before
 
 
