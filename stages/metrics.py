@@ -1,0 +1,79 @@
+"""What a run says of its steps: lines of metrics.jsonl, TensorBoard, the log."""
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from latentmill.stages.run_folder import METRICS_FILE, cut_metrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMetrics:
+    """One line: step and epoch from 1, the loss over the steps since the line before.
+
+    `seconds` is the training time of the run so far, earlier parts of a resumed run included;
+    `memory_bytes` the peak on the card, or the process's memory where there is none.
+    """
+
+    step: int
+    epoch: int
+    loss: float | None
+    lr: float
+    grad_norm: float | None
+    images_per_second: float
+    seconds: float
+    memory_bytes: int
+
+
+class MetricsLog:
+    """Appends to a run's metrics; with `step` above 0, after cutting off what came later."""
+
+    def __init__(self, run: Path, step: int) -> None:
+        self._file = run / METRICS_FILE
+        cut_metrics(self._file, step)
+        self._stream: TextIO = self._file.open("a", encoding="utf-8")
+        self._board = _open_board(run / "tensorboard", step)
+
+    def write(self, metrics: StepMetrics, total: int) -> None:
+        """Write one line; a loss that is no number is null, so that the line stays JSON."""
+        self._stream.write(json.dumps(asdict(metrics), sort_keys=True, allow_nan=False) + "\n")
+        self._stream.flush()
+        for name in ("loss", "lr", "grad_norm", "images_per_second", "memory_bytes"):
+            value = getattr(metrics, name)
+            if self._board is not None and value is not None:
+                self._board.add_scalar(name, value, metrics.step)
+        log.info(
+            "step %d/%d  epoch %d  loss %s  lr %.3g  grad norm %s  %.2f images/s  %.0f MiB",
+            *(metrics.step, total, metrics.epoch, _text(metrics.loss), metrics.lr),
+            *(_text(metrics.grad_norm), metrics.images_per_second, metrics.memory_bytes / 2**20),
+        )
+
+    def sync(self) -> None:
+        """Put the lines on the disk, before a state that counts on them."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Close the file and the board."""
+        self._stream.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _open_board(folder: Path, step: int) -> Any:
+    """Return TensorBoard's writer, or None without the package: metrics.jsonl has it all."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        log.info("tensorboard is not installed: metrics are in %s only", METRICS_FILE)
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+
+def _text(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.4f}"

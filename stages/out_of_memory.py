@@ -1,0 +1,62 @@
+"""Whatever a device says when its memory is used up becomes one explained failure."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from latentmill.datasets.errors import OutOfMemoryError
+from latentmill.stages.settings import TrainSettings
+
+_CPU_WORDS = ("can't allocate memory", "DefaultCPUAllocator", "not enough memory")
+
+
+@dataclass(slots=True)
+class Phase:
+    """What the trainer is doing, for the error."""
+
+    name: str
+
+
+@contextmanager
+def explained_memory(settings: TrainSettings, phase: Phase) -> Iterator[None]:
+    """Turn a failed allocation on the card or the host into OutOfMemoryError with advice."""
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _explained(error, settings, phase) from error
+    except RuntimeError as error:
+        if any(word in str(error) for word in _CPU_WORDS):
+            raise _explained(error, settings, phase) from error
+        raise
+
+
+def advice(settings: TrainSettings) -> list[str]:
+    """What to change, one at a time, in the order of effect by cost."""
+    ways = ["close other programs that use the card"]
+    if not settings.gradient_checkpointing:
+        ways.append("train.gradient_checkpointing=true")
+    if settings.batch_size > 1:
+        smaller = settings.batch_size // 2
+        groups = -(-settings.batch_size * settings.gradient_accumulation // smaller)
+        ways.append(
+            f"train.batch_size={smaller} with train.gradient_accumulation={groups} "
+            "(as many samples a step)"
+        )
+    if settings.precision == "fp32":
+        ways.append("train.precision=auto")
+    ways.append("a lower bucket.area, then `latentmill cache` again")
+    if settings.rank > 8:
+        ways.append(f"train.rank={settings.rank // 2}")
+    return ways
+
+
+def _explained(error: BaseException, settings: TrainSettings, phase: Phase) -> OutOfMemoryError:
+    ways = (f"{number}. {way}" for number, way in enumerate(advice(settings), 1))
+    return OutOfMemoryError(
+        f"memory ran out {phase.name}: {str(error).splitlines()[0] if str(error) else 'no room'}",
+        where=f"train, {phase.name}",
+        expected="room for the UNet, the LoRA and one micro-batch",
+        fix="one at a time: " + "; ".join(ways),
+    )

@@ -1,0 +1,137 @@
+"""The folder of a training run: its name, and the copies of what it was made from."""
+
+import json
+import platform
+import re
+import shutil
+import unicodedata
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from latentmill.cache.files import committed, write_json, write_text
+from latentmill.datasets.errors import UsageError
+from latentmill.datasets.layout import Layout
+
+LORA_FILE: Final = "lora.safetensors"
+METRICS_FILE: Final = "metrics.jsonl"
+PACKAGES: Final = ("latentmill", "torch", "diffusers", "peft", "accelerate", "safetensors")
+_SLUG_BYTES: Final = 60
+
+
+def slug(name: str) -> str:
+    """Make a name fit for a folder: letters and digits of any script, joined by `-`; not empty.
+
+    Decomposed letters are composed; lone surrogates, emoji and punctuation become `-`.
+    """
+    composed = unicodedata.normalize("NFC", name).casefold()
+    words = re.findall(r"[^\W_]+", composed)
+    joined = "-".join(words).encode("utf-8", "ignore")[:_SLUG_BYTES].decode("utf-8", "ignore")
+    return joined.strip("-") or "run"
+
+
+def list_runs(layout: Layout) -> list[Path]:
+    """All run folders, oldest first."""
+    if not layout.runs.is_dir():
+        return []
+    return sorted((path for path in layout.runs.iterdir() if _number(path) > 0), key=_number)
+
+
+def create_run(layout: Layout, name: str) -> Path:
+    """Make the next run folder, `NNN-NAME`; two trainers at once get two folders."""
+    layout.runs.mkdir(parents=True, exist_ok=True)
+    number = 1 + max((_number(run) for run in list_runs(layout)), default=0)
+    while True:
+        run = layout.runs / f"{number:03}-{name}"
+        taken = any(_number(other) == number for other in layout.runs.iterdir())
+        try:
+            if not taken:
+                run.mkdir()
+                return run
+        except FileExistsError:
+            pass
+        number += 1
+
+
+def find_run(layout: Layout, wanted: Path | None) -> Path:
+    """Find a run by its folder, its name, its number or its name's ending; None is the latest.
+
+    Raises UsageError when there is none, or more than one.
+    """
+    runs = list_runs(layout)
+    if wanted is None and runs:
+        return runs[-1]
+    if wanted is None:
+        raise UsageError(
+            "there is no run to resume", where=str(layout.runs), fix="leave out --resume"
+        )
+    if wanted.is_dir():
+        return wanted
+    found = [run for run in runs if _is_called(run, str(wanted))]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(run.name for run in (found or runs)[-8:]) or "none is there"
+    raise UsageError(
+        f"{'more than one run is' if found else 'no run is'} called {wanted}",
+        where=str(layout.runs),
+        expected=f"a run: {names}",
+    )
+
+
+def write_snapshot(run: Path, layout: Layout, config_text: str) -> None:
+    """Copy into the run what it was made from: settings, captions, manifest, index, versions."""
+    write_text(run / "config.toml", config_text)
+    for source in (layout.review, layout.manifest, layout.cache_index):
+        if source.is_file():
+            name = "cache-index.json" if source == layout.cache_index else source.name
+            with committed(run / "snapshot" / name) as temporary:
+                shutil.copyfile(source, temporary)
+    write_json(run / "snapshot" / "environment.json", environment())
+
+
+def environment() -> dict[str, str]:
+    """Versions and the machine's kind: what a result may depend on besides its settings."""
+    import torch
+
+    found = {"python": platform.python_version(), "system": platform.platform(terse=True)}
+    found |= dict(_versions(PACKAGES))
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+        found["cuda"] = str(torch.version.cuda)
+    return found
+
+
+def cut_metrics(file: Path, step: int) -> None:
+    """Drop the lines of a run's metrics after `step`, and a last line that was not finished."""
+    if not file.is_file():
+        return
+    kept = []
+    for line in file.read_text("utf-8").splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            break
+        if values["step"] <= step:
+            kept.append(line + "\n")
+    write_text(file, "".join(kept))
+
+
+def _versions(packages: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def _number(run: Path) -> int:
+    number = run.name.partition("-")[0]
+    return int(number) if re.fullmatch(r"[0-9]+", number) else 0
+
+
+def _is_called(run: Path, wanted: str) -> bool:
+    is_number = re.fullmatch(r"[0-9]+", wanted) is not None
+    return wanted in (run.name, run.name.partition("-")[2]) or (
+        is_number and int(wanted) == _number(run)
+    )

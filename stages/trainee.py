@@ -1,0 +1,118 @@
+"""The model that learns: the frozen UNet with its LoRA on the device, and the noise schedule."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from latentmill.cache.mapped import MappedCache
+from latentmill.cache.weights import ModelFiles, load_scheduler, load_unet
+from latentmill.datasets.errors import ModelError
+from latentmill.stages.diffusion import (
+    Batch,
+    NoiseSchedule,
+    add_noise,
+    prepare_schedule,
+    sample_losses,
+    seed_of,
+    target,
+)
+from latentmill.stages.hardware import Hardware
+from latentmill.stages.lora import LoraWeights
+from latentmill.stages.lora_layers import (
+    LoraShape,
+    attach,
+    lora_parameters,
+    put_weights,
+    take_weights,
+)
+from latentmill.stages.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trainee:
+    """The UNet, the names of its layers with a LoRA, and the tables of the noise schedule."""
+
+    unet: Any
+    names: tuple[str, ...]
+    schedule: NoiseSchedule
+    num_timesteps: int
+
+    @property
+    def text_width(self) -> int:
+        """Width of the text embeddings that the UNet attends to."""
+        return int(self.unet.config.cross_attention_dim)
+
+    def parameters(self) -> "dict[str, Parameter]":
+        """What is trained."""
+        return lora_parameters(self.unet)
+
+    def losses(self, batch: Batch, hardware: Hardware) -> "Tensor":
+        """Return the loss of each sample [n], in fp32, with its gradient."""
+        schedule, at = self.schedule, batch.timesteps
+        noisy = add_noise(schedule, batch.latents, batch.noise, at)
+        with hardware.accelerator.autocast():
+            answer = self.unet(
+                noisy.to(hardware.dtype), at, batch.text.to(hardware.dtype), return_dict=False
+            )[0]
+        wanted = target(schedule, batch.latents, batch.noise, at)
+        return sample_losses(schedule, answer, wanted, at) * batch.weights
+
+    def take(self) -> LoraWeights:
+        """Copy the LoRA to the CPU."""
+        return take_weights(self.unet, self.names)
+
+    def put(self, lora: LoraWeights) -> None:
+        """Take the weights of a saved state over."""
+        put_weights(self.unet, lora.layers)
+
+
+def load_trainee(
+    files: ModelFiles, settings: TrainSettings, cache: MappedCache, hardware: Hardware
+) -> Trainee:
+    """Load UNet and schedule, attach the LoRA and move all to the device; nothing else is loaded.
+
+    Raises ModelError when the cached tensors are not what the UNet takes.
+    """
+    import torch
+
+    unet: Any = load_unet(files, hardware.dtype)
+    require_fit(unet.config, cache, files.reference)
+    scheduler = load_scheduler(files)
+    schedule = prepare_schedule(scheduler, settings.min_snr_gamma, hardware.device)
+    generator = torch.Generator().manual_seed(seed_of("latentmill lora", settings.seed))
+    shape = LoraShape(settings.targets, settings.rank, settings.alpha)
+    names = attach(unet, shape, generator)
+    if settings.gradient_checkpointing:
+        unet.enable_gradient_checkpointing()
+    unet.to(hardware.device).train()
+    _say_size(names, lora_parameters(unet))
+    return Trainee(unet, tuple(names), schedule, int(scheduler.config.num_train_timesteps))
+
+
+def require_fit(config: Any, cache: MappedCache, model: str) -> None:
+    """Compare one cached sample with the UNet's configuration; both numbers stand in the error."""
+    first = cache.read(cache.samples[0].id)
+    pairs = (
+        ("latent channels", first.latent_mean.shape[0], config.in_channels),
+        ("wide text embeddings", first.text.shape[-1], config.cross_attention_dim),
+    )
+    for what, cached, taken in pairs:
+        if cached != taken:
+            raise ModelError(
+                f"the UNet takes {taken} {what}, the cache has {cached}",
+                where=model,
+                expected="the cache made with the same model's VAE and text encoder",
+                fix="run `latentmill cache` with this model, or train with the cache's model",
+            )
+
+
+def _say_size(names: Sequence[str], parameters: "dict[str, Parameter]") -> None:
+    count = sum(value.numel() for value in parameters.values())
+    log.info("LoRA on %d layers: %.2f million parameters in fp32", len(names), count / 1e6)

@@ -1,0 +1,48 @@
+"""The cache as the trainer may use it: whole, fitting the work as it stands, and named."""
+
+import logging
+from collections.abc import Sequence
+
+from latentmill.cache.fingerprints import data_digest, digest
+from latentmill.cache.mapped import MappedCache
+from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.records import read_manifest
+from latentmill.stages.cache_survey import read_samples
+from latentmill.stages.settings import Source
+
+log = logging.getLogger(__name__)
+
+
+def open_cache(layout: Layout, sources: Sequence[Source], encoding: str) -> MappedCache:
+    """Open the work's cache; no picture is read.
+
+    Raises UsageError when there is none, DataError when a shard is damaged, when captions wait, or
+    when pictures, captions or sources changed since.
+    """
+    cache = MappedCache.open(layout.cache_index, layout.shards)
+    samples = read_samples(layout, sources, encoding, cache.index.accept_drafts)
+    if data_digest(samples, sources) != cache.data_digest:
+        raise DataError(
+            "pictures, captions or sources changed since they were cached",
+            where=str(layout.cache_index),
+            expected=f"the {len(cache.samples)} samples that were cached",
+            fix="run `latentmill cache`: it encodes what is new or changed, and nothing else",
+        )
+    if not cache.samples:
+        raise UsageError("the cache holds no sample", where=str(layout.cache_index))
+    return cache
+
+
+def tensors_digest(cache: MappedCache) -> str:
+    """Name what is trained on, however it is packed: samples, encoders, recipe, scaling."""
+    index = cache.index
+    hashes = {key: at for key, at in index.model.items() if key not in ("id", "revision")}
+    scaling = [index.scaling_factor, index.shift_factor]
+    return digest("trained", [index.data_digest, hashes, dict(index.recipe), scaling])
+
+
+def picture_names(layout: Layout, ids: Sequence[str]) -> list[str]:
+    """Name pictures for a message: path and id."""
+    paths = {record.id: record.path for record in read_manifest(layout.manifest)}
+    return [f"{paths.get(name, '?')} ({name})" for name in ids]
