@@ -160,7 +160,6 @@ class TrainSettings(BaseModel):
     save_every: int = Field(200, ge=1, description="Optimiser steps between saved states.")
     keep_states: int = Field(2, ge=1, description="Saved states kept; older ones are deleted.")
     log_every: int = Field(1, ge=1, description="Optimiser steps between lines of metrics.jsonl.")
-    preview_every: int = Field(0, ge=0, description="Steps between latent previews; 0 is off.")
     caption_dropout: float = Field(
         0.0, ge=0, le=1, description="Share of samples that see the empty caption instead."
     )

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from latentmill.stages.optimisation import LearningRate, Optimiser
+from latentmill.stages.optimisation import LearningRate, Optimiser, flat_sum
 
 
 def make_parameters() -> dict[str, Parameter]:
@@ -95,3 +95,41 @@ def test_state_carries_on_bit_for_bit() -> None:
 def test_half_precision_parameters_are_not_trained() -> None:
     with pytest.raises(AssertionError, match="less than fp32"):
         Optimiser({"a": Parameter(torch.zeros(2, dtype=torch.float16))}, 0.0)
+
+
+def test_fp16_steps_are_those_of_fp32_and_skip_an_overflow() -> None:
+    plain, scaled = make_parameters(), make_parameters()
+    take_steps(Optimiser(plain, 0.01), 2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimiser = Optimiser(scaled, 0.01)
+    for step in range(2):
+        generator = torch.Generator().manual_seed(step)
+        for value in scaled.values():
+            value.grad = torch.randn(value.shape, generator=generator) * 1024
+        scaler.scale(torch.zeros(()))  # as the loss would be, before its backward
+        optimiser.unscale(scaler)
+        optimiser.step(1e-2, optimiser.gradient_norm(), 1.0, scaler)
+    assert all(torch.equal(plain[name], scaled[name]) for name in plain)
+    before = {name: value.detach().clone() for name, value in scaled.items()}
+    for value in scaled.values():
+        value.grad = torch.full_like(value, math.inf)
+    scaler.scale(torch.zeros(()))
+    optimiser.unscale(scaler)
+    optimiser.step(1e-2, optimiser.gradient_norm(), 1.0, scaler)
+    assert all(torch.equal(scaled[name], value) for name, value in before.items())
+    assert scaler.get_scale() == 512.0
+
+
+def test_gradients_are_summed_over_processes_in_one_exchange() -> None:
+    parameters = make_parameters()
+    optimiser = Optimiser(parameters, 0.0)
+    parameters["a"].grad = torch.ones(3, 4)
+    exchanged = []
+
+    def reduce(flat: torch.Tensor, reduction: str) -> torch.Tensor:
+        exchanged.append((tuple(flat.shape), reduction))
+        return flat + 2
+
+    flat_sum(optimiser.all_gradients(), reduce)
+    assert exchanged == [((24,), "sum")]
+    assert [float(at.unique()) for at in optimiser.gradients] == [3.0, 2.0]
