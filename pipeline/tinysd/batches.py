@@ -9,24 +9,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from latentmill.pipeline.tinysd.drawing import COLOURS, Drawing, draw, random_drawing
+from latentmill.pipeline.tinysd.drawing import Drawing, draw, random_drawing
 
 SIZES_PX: Final = ((64, 64), (64, 64), (80, 48), (48, 80))
 """Width and height of the training pictures; squares are as frequent as the other two."""
 
 
-def random_drawings(
-    random: Random, num: int, hatched_share: float, colours: Sequence[str] = tuple(COLOURS)
-) -> list[Drawing]:
+def random_drawings(random: Random, num: int, hatched_share: float) -> list[Drawing]:
     """Choose drawings of one size, the size by chance too."""
     width, height = random.choice(SIZES_PX)
     return [
         random_drawing(
-            random,
-            hatched=random.random() < hatched_share,
-            width_px=width,
-            height_px=height,
-            colours=colours,
+            random, hatched=random.random() < hatched_share, width_px=width, height_px=height
         )
         for _ in range(num)
     ]

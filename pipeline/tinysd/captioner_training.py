@@ -1,15 +1,16 @@
 """Trains the captioner on drawn pictures, read by the processor that users' pictures go through."""
 
-from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
+from torch.nn import Linear
+from torch.nn.functional import cross_entropy
 
 from latentmill.pipeline.tinysd.batches import random_drawings
-from latentmill.pipeline.tinysd.captioner import START
-from latentmill.pipeline.tinysd.drawing import COLOURS, Drawing, draw
+from latentmill.pipeline.tinysd.captioner import START, WIDTH
+from latentmill.pipeline.tinysd.drawing import SHAPES, Drawing, draw
 from latentmill.pipeline.tinysd.fitting import Plan, fit
 
 if TYPE_CHECKING:
@@ -17,24 +18,27 @@ if TYPE_CHECKING:
 
 HATCHED_SHARE: Final = 0.4
 _IGNORED: Final = -100
+_POSITION_SPREAD: Final = 0.5
 
 
 def train_captioner(
-    captioner: "BlipForConditionalGeneration",
-    processor: "BlipProcessor",
-    plan: Plan,
-    seed: int,
-    colours: Sequence[str] = tuple(COLOURS),
+    captioner: "BlipForConditionalGeneration", processor: "BlipProcessor", plan: Plan, seed: int
 ) -> float:
-    """Train in place to describe flat and hatched drawings alike; return the last loss."""
+    """Train in place to describe flat and hatched drawings alike; return the last loss.
+
+    A second head, thrown away at the end, names the shape from the picture alone: through the
+    captions only, the vision half had not found the shapes after 1,000 steps.
+    """
     random = Random(seed)
+    shape_head = Linear(WIDTH, len(SHAPES))
 
     def loss_of_batch() -> Tensor:
-        drawings = random_drawings(random, plan.batch_size, HATCHED_SHARE, colours)
-        return _loss(captioner, processor, drawings)
+        drawings = random_drawings(random, plan.batch_size, HATCHED_SHARE)
+        return _loss(captioner, shape_head, processor, drawings)
 
+    _spread_positions(captioner)
     captioner.train()
-    loss = fit(captioner.parameters(), loss_of_batch, plan)
+    loss = fit([*captioner.parameters(), *shape_head.parameters()], loss_of_batch, plan)
     captioner.eval()
     return loss
 
@@ -52,8 +56,17 @@ def measure_hits(
     return num_hits / len(drawings)
 
 
+def _spread_positions(captioner: "BlipForConditionalGeneration") -> None:
+    """Make places as loud as colours at the start, otherwise shapes are not looked for."""
+    positions = captioner.vision_model.embeddings.position_embedding
+    torch.nn.init.normal_(positions, std=_POSITION_SPREAD)
+
+
 def _loss(
-    captioner: "BlipForConditionalGeneration", processor: "BlipProcessor", drawings: list[Drawing]
+    captioner: "BlipForConditionalGeneration",
+    shape_head: Linear,
+    processor: "BlipProcessor",
+    drawings: list[Drawing],
 ) -> Tensor:
     inputs = processor(
         images=[draw(drawing) for drawing in drawings],
@@ -61,8 +74,10 @@ def _loss(
         padding=True,
         return_tensors="pt",
     )
-    tokenizer = processor.tokenizer
-    inputs["input_ids"][:, 0] = tokenizer.convert_tokens_to_ids(START)
+    inputs["input_ids"][:, 0] = processor.tokenizer.convert_tokens_to_ids(START)
     labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, _IGNORED)
-    loss: Tensor = captioner(**inputs, labels=labels).loss
+    output = captioner(**inputs, labels=labels)
+    shapes = torch.tensor([SHAPES.index(drawing.shape) for drawing in drawings])
+    shape_loss = cross_entropy(shape_head(output.last_hidden_state.mean(dim=1)), shapes)
+    loss: Tensor = output.loss + 0.3 * shape_loss
     return loss

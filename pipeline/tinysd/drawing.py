@@ -1,7 +1,6 @@
 """Draws coloured shapes on coloured grounds, flat or hatched, with the captions that name them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -60,15 +59,10 @@ def hatched_caption(description: str) -> str:
 
 
 def random_drawing(
-    random: Random,
-    *,
-    hatched: bool = False,
-    width_px: int = 64,
-    height_px: int = 64,
-    colours: Sequence[str] = tuple(COLOURS),
+    random: Random, *, hatched: bool = False, width_px: int = 64, height_px: int = 64
 ) -> Drawing:
     """Choose shape, two colours, place and size; the same state of `random`, the same drawing."""
-    colour, ground = random.sample(colours, 2)
+    colour, ground = random.sample(list(COLOURS), 2)
     return Drawing(
         shape=random.choice(SHAPES),
         colour=colour,
