@@ -78,13 +78,21 @@ def _train(config: Config, choice: Choice) -> Stage[Any, Any]:
         choice.resume,
         choice.run,
         config_text(config),
+        config.caption.review_encoding,
     )
 
 
 def _sample(config: Config, choice: Choice) -> Stage[Any, Any]:
     from latentmill.stages.sample import Sample
 
-    return Sample(config.layout(), config.sources(), config.sample, config.model, choice.run)
+    return Sample(
+        config.layout(),
+        config.data,
+        config.sample,
+        config.model,
+        choice.run,
+        config.caption.review_encoding,
+    )
 
 
 def _export(config: Config, choice: Choice) -> Stage[Any, Any]:

@@ -160,7 +160,7 @@ class Cache:
 
     def _survey(self) -> Survey:
         samples = read_samples(
-            self.layout, self.sources, self.validate.encoding, self.caption.accept_drafts
+            self.layout, self.sources, self.caption.review_encoding, self.caption.accept_drafts
         )
         require_one_text_encoder(self._files)
         require_fitting_step(self.bucket.step, self._files)

@@ -12,11 +12,12 @@ from latentmill.cache.files import write_bytes, write_text
 from latentmill.cache.fingerprints import digest
 from latentmill.cache.index import file_sha256
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.prompts import spread
 from latentmill.datasets.records import Report
 from latentmill.stages.chosen_lora import ChosenLora, choose_lora, effect_problems
 from latentmill.stages.comparison_picture import ComparisonRow, draw_comparison
 from latentmill.stages.run_folder import LORA_FILE
-from latentmill.stages.sample_prompts import choose_prompts
+from latentmill.stages.sample_prompts import training_captions
 from latentmill.stages.sample_recipe import trained_clip_skip, usual_size
 from latentmill.stages.sampler import PictureRequest, SamplerKey, load_sampler
 from latentmill.stages.settings import ModelSettings, SampleSettings, Source
@@ -52,13 +53,17 @@ class SampleUnit:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Draws fixed prompts from fixed seeds, so that runs can be compared."""
+    """Draws fixed prompts from fixed seeds, so that runs can be compared.
+
+    `review_encoding` is the encoding of `review.csv`, whose captions are prompts when none is set.
+    """
 
     layout: Layout
     sources: tuple[Source, ...]
     settings: SampleSettings
     model: ModelSettings
     run: Path | None
+    review_encoding: str = "auto"
 
     @property
     def name(self) -> str:
@@ -106,13 +111,19 @@ class Sample:
             next_steps=(f"look at {folder / 'comparison.png'}",),
         )
 
+    def _prompts(self, chosen: ChosenLora) -> tuple[str, ...]:
+        if self.settings.prompts:
+            return self.settings.prompts
+        captions = training_captions(self.layout, self.sources, chosen.run, self.review_encoding)
+        return spread(captions, self.settings.num_prompts)
+
     def _chosen(self) -> ChosenLora:
         return choose_lora(self.layout, self.run)
 
     def _units(self) -> list[SampleUnit]:
         chosen = self._chosen()
         folder = samples_folder(self.layout, chosen)
-        prompts = choose_prompts(self.settings, self.layout, self.sources, chosen.run)
+        prompts = self._prompts(chosen)
         request, sampler = self._request(), self._sampler_key(chosen)
         common = _common_key(sampler)
         units = []

@@ -1,42 +1,37 @@
-"""The settings, or else the captions of the training set, become the prompts of samples."""
+"""The captions that a LoRA was trained on, to make pictures of."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.prompts import spread
 from latentmill.datasets.records import read_manifest
 from latentmill.datasets.review import ReviewRow, parse_review
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import select_samples
-from latentmill.stages.settings import SampleSettings, Source
+from latentmill.stages.settings import Source
 
 
-def choose_prompts(
-    settings: SampleSettings, layout: Layout, sources: Sequence[Source], run: Path | None
-) -> tuple[str, ...]:
-    """Return the prompts: those set, else captions of the work folder, else of the run's snapshot.
+def training_captions(
+    layout: Layout, sources: Sequence[Source], run: Path | None, encoding: str
+) -> list[str]:
+    """The captions of the work folder, else of the run's snapshot, in the order of their ids.
 
     Raises UsageError when there is none of them.
     """
-    if settings.prompts:
-        return settings.prompts
-    prompts: tuple[str, ...] = ()
+    captions: list[str] = []
     if layout.manifest.is_file():
-        captions = _captions(layout.manifest, read_review(layout), sources)
-        prompts = spread(captions, settings.num_prompts)
-    if not prompts and run is not None and (run / "snapshot" / "manifest.jsonl").is_file():
+        captions = _captions(layout.manifest, read_review(layout, encoding), sources)
+    if not captions and run is not None and (run / "snapshot" / "manifest.jsonl").is_file():
         captions = _captions_of_snapshot(run / "snapshot", sources)
-        prompts = spread(captions, settings.num_prompts)
-    if not prompts:
+    if not captions:
         raise UsageError(
             "there is no prompt to make pictures of: none is set and the data has no captions",
             where=str(layout.work),
             fix="give prompts with --set 'sample.prompts=[\"a photo of my dog\"]', "
             "or run `latentmill validate` and `latentmill caption` for this data",
         )
-    return prompts
+    return captions
 
 
 def _captions(
