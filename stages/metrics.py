@@ -3,10 +3,12 @@
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from latentmill.stages.checkpoint import Progress
 from latentmill.stages.run_folder import METRICS_FILE, cut_metrics
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,27 @@ class MetricsLog:
         self._stream.close()
         if self._board is not None:
             self._board.close()
+
+
+class Clock:
+    """Training time over all parts of a run, and the pace since the last line."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._begun = self._lapped = time.perf_counter()
+        self._seconds_before = progress.seconds
+        self._samples = progress.samples_seen
+
+    def at(self, progress: Progress) -> Progress:
+        """The same progress, at this time."""
+        seconds = self._seconds_before + time.perf_counter() - self._begun
+        return replace(progress, seconds=seconds)
+
+    def lap(self, samples_seen: int) -> float:
+        """Samples per second since the last lap."""
+        now = time.perf_counter()
+        pace = (samples_seen - self._samples) / max(now - self._lapped, 1e-9)
+        self._lapped, self._samples = now, samples_seen
+        return pace
 
 
 def _open_board(folder: Path, step: int) -> Any:

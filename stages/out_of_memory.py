@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from latentmill.datasets.errors import OutOfMemoryError
 from latentmill.stages.settings import TrainSettings
 
-_CPU_WORDS = ("can't allocate memory", "DefaultCPUAllocator", "not enough memory")
+# The CPU's allocator, Metal and cuBLAS have no exception of their own.
+_WORDS = ("allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ def explained_memory(settings: TrainSettings, phase: Phase) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise _explained(error, settings, phase) from error
     except RuntimeError as error:
-        if any(word in str(error) for word in _CPU_WORDS):
+        if any(word in str(error) for word in _WORDS):
             raise _explained(error, settings, phase) from error
         raise
 

@@ -66,11 +66,11 @@ def find_run(layout: Layout, wanted: Path | None) -> Path:
         raise UsageError(
             "there is no run to resume", where=str(layout.runs), fix="leave out --resume"
         )
-    if wanted.is_dir():
-        return wanted
     found = [run for run in runs if _is_called(run, str(wanted))]
     if len(found) == 1:
         return found[0]
+    if wanted.is_dir():
+        return wanted
     names = ", ".join(run.name for run in (found or runs)[-8:]) or "none is there"
     raise UsageError(
         f"{'more than one run is' if found else 'no run is'} called {wanted}",

@@ -65,7 +65,7 @@ class TrainResult:
 class Train:
     """Trains one LoRA on the cached samples, or resumes a run that was cut off.
 
-    `encoding` is `validate.encoding`, by which `review.csv` is read.
+    `encoding` is `caption.review_encoding`, by which `review.csv` is read.
     """
 
     layout: Layout
@@ -132,6 +132,8 @@ class Train:
         from latentmill.stages.training_loop import Job, train
 
         cache = self._cache()
+        if cache.index.model.get("id", self.model.id) != self.model.id:
+            log.warning("the cache was made with %s", cache.index.model["id"])
         files = resolve(self.model.id, self.model.revision)
         trainee = load_trainee(files, self.settings, cache, hardware)
         state = self._state_of(unit)

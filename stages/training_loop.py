@@ -1,7 +1,6 @@
 """The training loop: micro-batches in, a LoRA, its states and its metrics out."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from latentmill.stages.interruption import stop_on_signals
 from latentmill.stages.loader import Loaded, Reader, load
 from latentmill.stages.lora import to_kohya
 from latentmill.stages.lora_header import Provenance, lora_header
-from latentmill.stages.metrics import MetricsLog, StepMetrics
+from latentmill.stages.metrics import Clock, MetricsLog, StepMetrics
 from latentmill.stages.optimisation import LearningRate, Optimiser, flat_sum
 from latentmill.stages.out_of_memory import Phase
 from latentmill.stages.run_folder import LORA_FILE
@@ -91,7 +90,7 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
     metrics = MetricsLog(job.run, progress.step)
     _say_plan(job, rate)
     phase.name = f"in the first step after step {progress.step}"
-    clock = _Clock(progress)
+    clock = Clock(progress)
     batches: list[SeenBatch] = []
     with stop_on_signals() as stop:
         try:
@@ -200,29 +199,8 @@ def _take_step(job: Job, optimiser: Optimiser, rate: float) -> "Tensor":
     return norm
 
 
-class _Clock:
-    """Training time over all parts of a run, and the pace since the last line."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._begun = self._lapped = time.perf_counter()
-        self._seconds_before = progress.seconds
-        self._samples = progress.samples_seen
-
-    def at(self, progress: Progress) -> Progress:
-        """The same progress, at this time."""
-        seconds = self._seconds_before + time.perf_counter() - self._begun
-        return replace(progress, seconds=seconds)
-
-    def lap(self, samples_seen: int) -> float:
-        """Samples per second since the last lap."""
-        now = time.perf_counter()
-        pace = (samples_seen - self._samples) / max(now - self._lapped, 1e-9)
-        self._lapped, self._samples = now, samples_seen
-        return pace
-
-
 def _line(
-    job: Job, progress: Progress, rate: LearningRate, norm: "Tensor", clock: _Clock
+    job: Job, progress: Progress, rate: LearningRate, norm: "Tensor", clock: Clock
 ) -> StepMetrics:
     grad_norm = float(norm)
     samples = progress.window_samples

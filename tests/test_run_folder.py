@@ -65,6 +65,16 @@ def test_a_run_is_found_by_folder_name_number_and_ending(tmp_path: Path) -> None
         assert find_run(layout, wanted) == dog
 
 
+def test_a_run_s_name_goes_before_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path / "work")
+    dog = create_run(layout, "dog")
+    (tmp_path / "dog").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_run(layout, Path("dog")) == dog
+
+
 def test_unknown_and_ambiguous_runs_are_refused(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     with pytest.raises(UsageError, match="no run to resume"):

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import math
@@ -28,6 +29,7 @@ from latentmill.cache.shards import EncodedSample, SampleKeys, write_shard
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import (
     DataError,
+    DiskFullError,
     DivergedError,
     ModelError,
     OutOfMemoryError,
@@ -110,7 +112,7 @@ def make_cache(
         shard = write_shard(layout.shards, f"{bucket}-test", bucket, encoded)
         shards.append(FileStamp(shard.name, shard.bytes, shard.sha256))
         cached += [
-            CachedSample(at.id, shard.name, bucket, source.repeats, 1.0, False, "file")
+            CachedSample(at.id, shard.name, bucket, source.repeats, source.weight, False, "file")
             for at in chosen
         ]
     row = torch.zeros(77, TEXT_WIDTH)
@@ -238,7 +240,7 @@ def test_metrics_have_one_line_a_step(work: Work) -> None:
 def test_every_layer_of_the_lora_moves_in_two_steps(work: Work) -> None:
     result = run_stage(work.stage(steps=2))
     lora = read_lora(result.run / "lora.safetensors")
-    assert len(lora.layers) == 128 // 2 or len(lora.layers) > 0
+    assert len(lora.layers) == 84
     assert all(bool(layer.up.abs().max() > 0) for layer in lora.layers.values())
     assert {layer.alpha for layer in lora.layers.values()} == {3.0}
 
@@ -293,6 +295,28 @@ def test_the_header_names_the_base_and_no_caption(work: Work) -> None:
     text = json.dumps(header, ensure_ascii=False)
     assert "a cat" not in text
     assert str(work.layout.work.parent) not in text
+
+
+def test_a_source_s_weight_is_a_factor_on_its_losses_and_repeats_are_sights(
+    work: Work, tmp_path: Path
+) -> None:
+    source = work.sources[0].model_copy(update={"weight": 2.0, "repeats": 3})
+    other = replace(work, layout=Layout(tmp_path / "other"), sources=(source,))
+    make_cache(other.layout, source, ("16x16",))
+    once = replace(work, layout=Layout(tmp_path / "once"))
+    make_cache(once.layout, once.sources[0], ("16x16",))
+    changes = {"batch_size": 1, "gradient_accumulation": 1, "epochs": 1}
+    assert run_stage(once.stage(**changes)).progress.samples_seen == 1
+    assert run_stage(other.stage(**changes)).progress.samples_seen == 3
+    first = other.metrics()[0]
+    assert first["loss"] == pytest.approx(2 * once.metrics()[0]["loss"], rel=1e-6)
+
+
+def test_another_model_than_the_cache_s_is_said(
+    work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_stage(work.stage(steps=1))
+    assert "the cache was made with tinysd" in caplog.text
 
 
 def test_without_a_cache_the_way_is_named(work: Work) -> None:
@@ -384,6 +408,25 @@ def test_a_full_memory_is_explained(
         run_stage(work.stage())
     assert "1. close other programs" in raised.value.fix
     assert "2. train.gradient_checkpointing=true; 3. train.batch_size=2" in raised.value.fix
+
+
+def test_a_full_disk_keeps_the_state_before(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+
+    def write_bytes_once(path: Path, content: bytes) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(path)
+        write_bytes(path, content)
+
+    monkeypatch.setattr(training_loop, "write_bytes", write_bytes_once)
+    with pytest.raises(DiskFullError, match="the state after step 2") as raised:
+        run_stage(work.stage(save_every=1))
+    assert raised.value.exit_code == 5
+    assert "--resume" in raised.value.fix
+    monkeypatch.undo()
+    assert run_stage(work.stage(save_every=1, resume=True)).progress.step == 4
+    assert [line["step"] for line in work.metrics()] == [1, 2, 3, 4]
 
 
 def test_bad_numbers_end_the_run_and_name_the_picture(
@@ -600,4 +643,3 @@ def test_reports_are_the_same_however_often_they_are_made(work: Work) -> None:
     result = run_stage(stage)
     reports: list[Report] = [stage.finish([result]) for _ in range(2)]
     assert reports[0] == reports[1]
-    assert training_loop.LORA_FILE == "lora.safetensors"
