@@ -15,9 +15,14 @@ SIZES_PX: Final = ((64, 64), (64, 64), (80, 48), (48, 80))
 """Width and height of the training pictures; squares are as frequent as the other two."""
 
 
-def random_drawings(random: Random, num: int, hatched_share: float) -> list[Drawing]:
+def random_drawings(
+    random: Random,
+    num: int,
+    hatched_share: float,
+    sizes_px: Sequence[tuple[int, int]] = SIZES_PX,
+) -> list[Drawing]:
     """Choose drawings of one size, the size by chance too."""
-    width, height = random.choice(SIZES_PX)
+    width, height = random.choice(sizes_px)
     return [
         random_drawing(
             random, hatched=random.random() < hatched_share, width_px=width, height_px=height

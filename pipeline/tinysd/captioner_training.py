@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import BlipForConditionalGeneration, BlipProcessor
 
 HATCHED_SHARE: Final = 0.4
+SIZES_PX: Final = ((64, 64), (80, 64), (64, 80), (80, 48), (48, 80))
 _IGNORED: Final = -100
 _POSITION_SPREAD: Final = 0.5
 
@@ -33,7 +34,7 @@ def train_captioner(
     shape_head = Linear(WIDTH, len(SHAPES))
 
     def loss_of_batch() -> Tensor:
-        drawings = random_drawings(random, plan.batch_size, HATCHED_SHARE)
+        drawings = random_drawings(random, plan.batch_size, HATCHED_SHARE, SIZES_PX)
         return _loss(captioner, shape_head, processor, drawings)
 
     _spread_positions(captioner)

@@ -30,7 +30,7 @@ from latentmill.pipeline.tinysd.vae_training import (
 VAE: Final = Plan("vae", num_steps=1500, batch_size=32, learning_rate=1e-3)
 DECODER: Final = Plan("decoder", num_steps=600, batch_size=3, learning_rate=8e-4)
 DENOISER: Final = Plan("denoiser", num_steps=1800, batch_size=16, learning_rate=1e-3)
-CAPTIONER: Final = Plan("captioner", num_steps=2000, batch_size=32, learning_rate=1e-3)
+CAPTIONER: Final = Plan("captioner", num_steps=2400, batch_size=32, learning_rate=1e-3)
 UNSEEN_SEED: Final = 1_000_003
 
 _README: Final = """# Weights of the small models
