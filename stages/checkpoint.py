@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from latentmill.cache.files import TEMPORARY_SUFFIX, write_bytes, write_json
+from latentmill.cache.files import TEMPORARY_SUFFIX, remove_leftovers, write_bytes, write_json
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.stages.lora import LoraWeights, from_kohya, to_kohya
@@ -119,7 +119,8 @@ def latest_state(run: Path) -> State:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Delete what a killed trainer had begun to write among the states."""
+    """Delete what a killed trainer had begun to write in the run's folder and its states."""
+    remove_leftovers(run)
     for path in (run / "state").glob(f".*{TEMPORARY_SUFFIX}"):
         shutil.rmtree(path)
     for path in (run / "state").glob("step-*"):

@@ -82,9 +82,11 @@ def test_what_a_killed_trainer_left_is_removed_and_never_read(tmp_path: Path) ->
     (half / "lora.safetensors").write_bytes(b"half")
     temporary = tmp_path / "state" / f".0123456789ab{TEMPORARY_SUFFIX}"
     temporary.mkdir()
+    (tmp_path / temporary.name).write_bytes(b"half a LoRA")
     assert latest_state(tmp_path).progress.step == 1
     remove_unfinished(tmp_path)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["step-000001"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 @pytest.mark.parametrize("name", ["lora.safetensors", "optimizer.safetensors", "state.json"])
