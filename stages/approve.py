@@ -10,7 +10,7 @@ from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
 from latentmill.datasets.review_merge import approve_row, is_settled
-from latentmill.stages.review_file import save_review
+from latentmill.stages.captioning.review_file import save_review
 
 
 def approve(

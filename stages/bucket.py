@@ -11,8 +11,8 @@ from latentmill.cache.fingerprints import digest
 from latentmill.datasets.buckets import Placement, place
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record, Report, count_codes
-from latentmill.stages.bucket_chart import BucketRow, draw_chart
-from latentmill.stages.cache_survey import bucket_rules, read_records
+from latentmill.stages.encoding.bucket_chart import BucketRow, draw_chart
+from latentmill.stages.encoding.survey import bucket_rules, read_records
 from latentmill.stages.settings import BucketSettings, Source
 
 _MUCH_CROPPED = 0.2

@@ -17,16 +17,23 @@ from latentmill.cache.index import (
     write_set_index,
 )
 from latentmill.cache.library import Library
+from latentmill.cache.models.weight_hashes import encoder_hashes
+from latentmill.cache.models.weights import (
+    ModelFiles,
+    read_config,
+    require_one_text_encoder,
+    resolve,
+)
 from latentmill.cache.shards import EncodedSample, write_shard
-from latentmill.cache.weight_hashes import encoder_hashes
-from latentmill.cache.weights import ModelFiles, read_config, require_one_text_encoder, resolve
 from latentmill.datasets.errors import DataError, LatentmillError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Report
-from latentmill.stages.cache_extras import ExtrasPlan, Surroundings, plan_extras, write_extras
-from latentmill.stages.cache_geometry import estimated_bytes, require_fitting_step
-from latentmill.stages.cache_survey import (
+from latentmill.stages.encoding.encode_unit import Workbench, encode_unit
+from latentmill.stages.encoding.encoders import Encoders, EncoderSettings, load_encoders, repeatable
+from latentmill.stages.encoding.extras import ExtrasPlan, Surroundings, plan_extras, write_extras
+from latentmill.stages.encoding.geometry import estimated_bytes, require_fitting_step
+from latentmill.stages.encoding.survey import (
     Recipe,
     ShardUnit,
     Wanted,
@@ -38,8 +45,6 @@ from latentmill.stages.cache_survey import (
     require_unchanged,
     wanted_samples,
 )
-from latentmill.stages.encode import Encoders, EncoderSettings, load_encoders, repeatable
-from latentmill.stages.encode_unit import Workbench, encode_unit
 from latentmill.stages.settings import (
     BucketSettings,
     CacheSettings,

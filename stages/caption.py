@@ -15,12 +15,12 @@ from latentmill.datasets.review import ReviewRow, printable
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
 from latentmill.datasets.review_merge import TOO_LONG, Draft, Inputs, merge_rows, needs_draft
 from latentmill.datasets.selection import with_trigger
-from latentmill.stages.cache_survey import load_rules, read_records
-from latentmill.stages.caption_report import caption_report, explanations
-from latentmill.stages.contact_sheet import keep_thumbnail, write_contact_sheet
-from latentmill.stages.draft_flags import DRAFT_EMPTY, draft_flags
-from latentmill.stages.draft_parts import DraftPart, read_parts, remove_parts, write_part
-from latentmill.stages.review_file import save_review
+from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
+from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY, draft_flags
+from latentmill.stages.captioning.draft_parts import DraftPart, read_parts, remove_parts, write_part
+from latentmill.stages.captioning.review_file import save_review
+from latentmill.stages.captioning.summary import caption_report, explanations
+from latentmill.stages.encoding.survey import load_rules, read_records
 from latentmill.stages.settings import CaptionSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Caption:
         return read_against(self.layout, memory, self.settings.review_encoding)
 
     def _drafts(self, records: Sequence[Record], problems: list[Problem]) -> Iterator[Draft]:
-        from latentmill.stages.blip import Search, describe, load_captioner
+        from latentmill.stages.captioning.blip import Search, describe, load_captioner
 
         settings = self.settings
         pictures = []
@@ -197,13 +197,13 @@ class Caption:
 
 
 def _count(texts: Sequence[str]) -> list[int]:
-    from latentmill.stages.clip_tokens import count_tokens
+    from latentmill.stages.captioning.clip_tokens import count_tokens
 
     return count_tokens(texts)
 
 
 def _with_tokens(written: Written, tokens: int | None, text: str) -> Written:
-    from latentmill.stages.clip_tokens import LONGEST
+    from latentmill.stages.captioning.clip_tokens import LONGEST
 
     flags = tuple(flag for flag in written.row.flags if flag != TOO_LONG)
     if tokens is not None and tokens > LONGEST:

@@ -11,13 +11,13 @@ from latentmill.cache.files import write_bytes
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
-from latentmill.stages import chosen_lora
-from latentmill.stages.chosen_lora import ChosenLora, choose_lora, effect_problems
-from latentmill.stages.run_folder import LORA_FILE
+from latentmill.stages.lora import chosen as chosen_lora
+from latentmill.stages.lora.chosen import ChosenLora, choose_lora, effect_problems
 from latentmill.stages.settings import ExportSettings
+from latentmill.stages.training.run_folder import LORA_FILE
 
 if TYPE_CHECKING:
-    from latentmill.stages.lora import LoraWeights
+    from latentmill.stages.lora.layouts import LoraWeights
 
 PEFT_CONFIG_FILE: Final = "adapter_config.json"
 LISTS_OF_TAGS: Final = (
@@ -72,7 +72,7 @@ class Export:
 
     def work(self, unit: ExportUnit, tick: Callable[[int], None]) -> Exported:
         """Convert and write; a file that is already there with the same bytes is left alone."""
-        from latentmill.stages.lora import read_lora
+        from latentmill.stages.lora.layouts import read_lora
 
         weights = read_lora(unit.lora.file)
         contents = self._contents(weights, unit)
@@ -107,7 +107,7 @@ class Export:
 
     def _contents(self, weights: "LoraWeights", unit: ExportUnit) -> dict[Path, bytes]:
         from latentmill.cache.tensor_file import tensor_bytes
-        from latentmill.stages import lora
+        from latentmill.stages.lora import layouts as lora
 
         if self.settings.layout == "peft":
             config = json.dumps(lora.peft_config(weights), sort_keys=True, indent=1) + "\n"
@@ -185,7 +185,7 @@ def _refuse_other(file: Path, content: bytes, settings: ExportSettings) -> None:
 
 def _kept_header(file: Path) -> dict[str, str]:
     """Take over what the source's header says, without hashes and lists of tags or folders."""
-    from latentmill.stages.lora import DIFFUSERS_CONFIG_KEY, read_header
+    from latentmill.stages.lora.layouts import DIFFUSERS_CONFIG_KEY, read_header
 
     left_out = {*LISTS_OF_TAGS, *HASHES, DIFFUSERS_CONFIG_KEY}
     return {key: text for key, text in read_header(file).items() if key not in left_out}
@@ -193,8 +193,8 @@ def _kept_header(file: Path) -> dict[str, str]:
 
 def _kohya_bytes(weights: "LoraWeights", header: Mapping[str, str]) -> bytes:
     from latentmill.cache.tensor_file import tensor_bytes
-    from latentmill.stages.lora import to_kohya
-    from latentmill.stages.one_alpha import with_one_alpha
+    from latentmill.stages.lora.layouts import to_kohya
+    from latentmill.stages.lora.one_alpha import with_one_alpha
 
     uniform = with_one_alpha(weights)
     fields = {

@@ -14,13 +14,13 @@ from latentmill.cache.index import file_sha256
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.prompts import spread
 from latentmill.datasets.records import Report
-from latentmill.stages.chosen_lora import ChosenLora, choose_lora, effect_problems
-from latentmill.stages.comparison_picture import ComparisonRow, draw_comparison
-from latentmill.stages.run_folder import LORA_FILE
-from latentmill.stages.sample_prompts import training_captions
-from latentmill.stages.sample_recipe import trained_clip_skip, usual_size
-from latentmill.stages.sampler import PictureRequest, SamplerKey, load_sampler
+from latentmill.stages.lora.chosen import ChosenLora, choose_lora, effect_problems
+from latentmill.stages.sampling.comparison_picture import ComparisonRow, draw_comparison
+from latentmill.stages.sampling.prompts import training_captions
+from latentmill.stages.sampling.recipe import trained_clip_skip, usual_size
+from latentmill.stages.sampling.sampler import PictureRequest, SamplerKey, load_sampler
 from latentmill.stages.settings import ModelSettings, SampleSettings, Source
+from latentmill.stages.training.run_folder import LORA_FILE
 
 if TYPE_CHECKING:
     from PIL.Image import Image

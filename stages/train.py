@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Final
 
 from latentmill.cache.files import write_json
 from latentmill.cache.mapped import MappedCache
-from latentmill.cache.weights import resolve
+from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
-from latentmill.stages.checkpoint import (
+from latentmill.stages.lora.header import Provenance
+from latentmill.stages.settings import ModelSettings, Source, TrainSettings
+from latentmill.stages.training.checkpoint import (
     Progress,
     State,
     latest_state,
@@ -21,13 +23,11 @@ from latentmill.stages.checkpoint import (
     require_same,
     say_changes,
 )
-from latentmill.stages.hardware import Hardware, open_hardware
-from latentmill.stages.lora_header import Provenance
-from latentmill.stages.out_of_memory import Phase, explained_memory
-from latentmill.stages.run_folder import create_run, find_run, slug, write_snapshot
-from latentmill.stages.settings import ModelSettings, Source, TrainSettings
-from latentmill.stages.step_plan import StepPlan
-from latentmill.stages.training_data import open_cache, picture_names, tensors_digest
+from latentmill.stages.training.data import open_cache, picture_names, tensors_digest
+from latentmill.stages.training.hardware import Hardware, open_hardware
+from latentmill.stages.training.out_of_memory import Phase, explained_memory
+from latentmill.stages.training.run_folder import create_run, find_run, slug, write_snapshot
+from latentmill.stages.training.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Train:
     def _train(
         self, unit: TrainUnit, hardware: Hardware, phase: Phase, tick: Callable[[int], None]
     ) -> TrainResult:
-        from latentmill.stages.trainee import load_trainee
-        from latentmill.stages.training_loop import Job, train
+        from latentmill.stages.training.loop import Job, train
+        from latentmill.stages.training.trainee import load_trainee
 
         cache = self._cache()
         if cache.index.model.get("id", self.model.id) != self.model.id:

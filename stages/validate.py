@@ -13,10 +13,16 @@ from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report, record_to_json
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, scan
-from latentmill.stages.decoded import Decoded, decode, part_name, read_decoded, write_decoded
+from latentmill.stages.checking.decoded import (
+    Decoded,
+    decode,
+    part_name,
+    read_decoded,
+    write_decoded,
+)
+from latentmill.stages.checking.page import MAX_PICTURES, THUMBNAILS, render
+from latentmill.stages.checking.verdict import Verdict, judge
 from latentmill.stages.settings import Source, ValidateSettings
-from latentmill.stages.validate_report import MAX_PICTURES, THUMBNAILS, render
-from latentmill.stages.verdict import Verdict, judge
 
 UNIT_SIZE = 16
 

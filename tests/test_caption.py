@@ -13,13 +13,13 @@ from latentmill.datasets.review import ReviewRow, format_review
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.sources import record_id
 from latentmill.pipeline.tinysd.captioner import write_random_captioner
-from latentmill.stages import blip
 from latentmill.stages.approve import approve
-from latentmill.stages.blip import Search, describe, load_captioner
-from latentmill.stages.blip_folder import find_model
 from latentmill.stages.caption import Caption
-from latentmill.stages.clip_tokens import count_tokens
-from latentmill.stages.draft_flags import draft_flags
+from latentmill.stages.captioning import blip
+from latentmill.stages.captioning.blip import Search, describe, load_captioner
+from latentmill.stages.captioning.blip_folder import find_model
+from latentmill.stages.captioning.clip_tokens import count_tokens
+from latentmill.stages.captioning.draft_flags import draft_flags
 from latentmill.stages.settings import BLIP, CaptionSettings, Source, ValidateSettings
 
 COLOURS = {"red": (255, 0, 0), "blue": (0, 0, 255), "green": (0, 200, 0), "grey": (128,) * 3}

@@ -6,8 +6,9 @@ import torch
 
 from latentmill.cache.files import TEMPORARY_SUFFIX
 from latentmill.datasets.errors import DataError, UsageError
-from latentmill.stages import checkpoint
-from latentmill.stages.checkpoint import (
+from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, read_lora
+from latentmill.stages.training import checkpoint
+from latentmill.stages.training.checkpoint import (
     Progress,
     State,
     latest_state,
@@ -17,7 +18,6 @@ from latentmill.stages.checkpoint import (
     save_state,
     say_changes,
 )
-from latentmill.stages.lora import LoraLayer, LoraWeights, read_lora
 
 LAYER = "mid_block.attentions.0.proj_in"
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from latentmill.cache.mapped import SampleTensors
 from latentmill.datasets.errors import ModelError
-from latentmill.stages.diffusion import (
+from latentmill.stages.training.diffusion import (
     Chance,
     Sight,
     add_noise,

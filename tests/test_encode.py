@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from latentmill.cache.weights import load_text_encoder, load_tokenizer, load_vae, resolve
+from latentmill.cache.models.weights import load_text_encoder, load_tokenizer, load_vae, resolve
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.stages.device import choose_device
-from latentmill.stages.encode import Encoders, EncoderSettings, load_encoders, repeatable
-from latentmill.stages.latent_colours import fit_latent_to_rgb
+from latentmill.stages.encoding.encoders import Encoders, EncoderSettings, load_encoders, repeatable
+from latentmill.stages.encoding.latent_colours import fit_latent_to_rgb
 
 if TYPE_CHECKING:
     from conftest import PictureSet

@@ -17,8 +17,8 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
 from latentmill.pipeline.tinysd.architecture import build_unet, write_random_model
 from latentmill.stages.export import Export
-from latentmill.stages.lora import LoraLayer, LoraWeights, read_lora, to_kohya
-from latentmill.stages.lora_layers import LoraShape, attach, take_weights
+from latentmill.stages.lora.layers import LoraShape, attach, take_weights
+from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, read_lora, to_kohya
 from latentmill.stages.settings import ExportSettings
 
 PARITY = "kohya_sd15_unet_lora_keys_rank4.tsv"

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from latentmill.stages.interruption import stop_on_signals
+from latentmill.stages.training.interruption import stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

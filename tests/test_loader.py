@@ -8,9 +8,9 @@ from torch import Tensor
 from latentmill.cache.index import CachedSample
 from latentmill.cache.mapped import SampleTensors
 from latentmill.datasets.errors import DataError
-from latentmill.stages.diffusion import Batch, Chance
-from latentmill.stages.loader import Loaded, Reader, load
-from latentmill.stages.step_plan import MicroBatch, StepPlan
+from latentmill.stages.training.diffusion import Batch, Chance
+from latentmill.stages.training.loader import Loaded, Reader, load
+from latentmill.stages.training.step_plan import MicroBatch, StepPlan
 
 CPU = torch.device("cpu")
 

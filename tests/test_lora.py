@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 
 from latentmill.datasets.errors import UsageError
 from latentmill.pipeline.tinysd.architecture import build_unet
-from latentmill.stages.lora import (
+from latentmill.stages.lora.layers import LoraShape, attach, module_names, put_weights, take_weights
+from latentmill.stages.lora.layouts import (
     LoraLayer,
     LoraWeights,
     diffusers_header,
@@ -23,7 +24,6 @@ from latentmill.stages.lora import (
     to_peft,
     unflatten,
 )
-from latentmill.stages.lora_layers import LoraShape, attach, module_names, put_weights, take_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "kohya_sd15_unet_lora_keys_rank4.tsv"
 

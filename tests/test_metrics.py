@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from latentmill.stages.checkpoint import Progress
-from latentmill.stages.metrics import Clock, MetricsLog, StepMetrics
+from latentmill.stages.training.checkpoint import Progress
+from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics
 
 LINE = StepMetrics(
     step=1,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from latentmill.stages.optimisation import LearningRate, Optimiser, flat_sum
+from latentmill.stages.training.optimisation import LearningRate, Optimiser, flat_sum
 
 
 def make_parameters() -> dict[str, Parameter]:

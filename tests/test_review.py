@@ -212,7 +212,7 @@ def test_the_encoding_is_proven_by_the_texts_that_we_wrote(encoding, known, edit
 
 def test_an_encoding_that_nothing_proves_is_asked_for_and_then_believed():
     data = saved(header(), f"{ONE},a.png,一只猫,ok,file,,,,,", encoding="gb18030")
-    with pytest.raises(DataError, match="nothing in review.csv proves") as caught:
+    with pytest.raises(DataError, match=r"nothing in review.csv proves") as caught:
         parse(data, known=["a cat"])
     assert "line 2: as gb18030" in str(caught.value)
     assert "--set caption.review_encoding=gb18030" in str(caught.value)

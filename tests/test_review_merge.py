@@ -17,7 +17,7 @@ from latentmill.datasets.review_memory import (
     read_review,
 )
 from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
-from latentmill.stages.review_file import backup, save_review
+from latentmill.stages.captioning.review_file import backup, save_review
 
 ONE, TWO = "p000000000000001", "p000000000000002"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
-from latentmill.stages.run_folder import (
+from latentmill.stages.training.run_folder import (
     create_run,
     cut_metrics,
     environment,

@@ -13,10 +13,10 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.prompts import spread
 from latentmill.datasets.records import Record, Report, record_to_json
 from latentmill.pipeline.tinysd.architecture import build_pipeline, build_unet, write_random_model
-from latentmill.stages.comparison_picture import note_missing_letters, split_lines
-from latentmill.stages.lora import LoraLayer, LoraWeights, to_kohya
-from latentmill.stages.lora_layers import LoraShape, attach, take_weights
+from latentmill.stages.lora.layers import LoraShape, attach, take_weights
+from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, to_kohya
 from latentmill.stages.sample import Sample, SampleUnit
+from latentmill.stages.sampling.comparison_picture import note_missing_letters, split_lines
 from latentmill.stages.settings import ModelSettings, SampleSettings, Source
 
 PROMPTS = ("a red circle", "a blue square")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from latentmill.cache import single_file
-from latentmill.cache.weight_hashes import encoder_hashes
-from latentmill.cache.weights import load_text_encoder, load_unet, load_vae, resolve
+from latentmill.cache.models import single_file
+from latentmill.cache.models.weight_hashes import encoder_hashes
+from latentmill.cache.models.weights import load_text_encoder, load_unet, load_vae, resolve
 from latentmill.datasets.errors import ModelError
 
 LOADERS: dict[str, Callable[[Any], Any]] = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentmill.cache.index import CachedSample
-from latentmill.stages.step_plan import StepPlan
+from latentmill.stages.training.step_plan import StepPlan
 
 
 def make_sample(number: int, bucket: str, repeats: int = 1) -> CachedSample:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from latentmill.datasets.errors import DivergedError
-from latentmill.stages.checkpoint import Progress
-from latentmill.stages.hardware import Hardware
-from latentmill.stages.step_window import SeenBatch, SeenStep, StepWindow, bad_samples
+from latentmill.stages.training.checkpoint import Progress
+from latentmill.stages.training.hardware import Hardware
+from latentmill.stages.training.step_window import SeenBatch, SeenStep, StepWindow, bad_samples
 
 
 def make_window(scale: float | None = None, max_bad_steps: int = 2) -> StepWindow:

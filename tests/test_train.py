@@ -38,11 +38,11 @@ from latentmill.datasets.errors import (
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Record, Report, record_to_json
 from latentmill.datasets.selection import Sample
-from latentmill.stages import training_loop
-from latentmill.stages.lora import read_header, read_lora
+from latentmill.stages.lora.layouts import read_header, read_lora
 from latentmill.stages.settings import ModelSettings, Source, TrainSettings
 from latentmill.stages.train import Train, TrainResult
-from latentmill.stages.trainee import Trainee
+from latentmill.stages.training import loop as training_loop
+from latentmill.stages.training.trainee import Trainee
 
 BUCKETS = ("16x16", "16x16", "16x16", "16x32", "32x16", "24x24", "32x32")
 TEXT_WIDTH = 64

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from latentmill.cache import hub
-from latentmill.cache.weight_hashes import encoder_hashes, tokenizer_hash
-from latentmill.cache.weights import (
+from latentmill.cache.models import hub
+from latentmill.cache.models.weight_hashes import encoder_hashes, tokenizer_hash
+from latentmill.cache.models.weights import (
     load_scheduler,
     load_text_encoder,
     load_tokenizer,
@@ -234,6 +234,6 @@ def test_hashing_again_loads_no_weights(
 ) -> None:
     memo = tmp_path / "weights.json"
     first = encoder_hashes(resolve(str(small_model)), memo)
-    monkeypatch.setattr("latentmill.cache.weight_hashes.load_vae", None)
-    monkeypatch.setattr("latentmill.cache.weight_hashes.load_text_encoder", None)
+    monkeypatch.setattr("latentmill.cache.models.weight_hashes.load_vae", None)
+    monkeypatch.setattr("latentmill.cache.models.weight_hashes.load_text_encoder", None)
     assert encoder_hashes(resolve(str(small_model)), memo) == first

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from latentmill.datasets.errors import LatentmillError
-from latentmill.stages.diffusion import Batch, Chance, Samples, draw_sight, stack
-from latentmill.stages.step_plan import MicroBatch
+from latentmill.stages.training.diffusion import Batch, Chance, Samples, draw_sight, stack
+from latentmill.stages.training.step_plan import MicroBatch
 
 if TYPE_CHECKING:
     import torch

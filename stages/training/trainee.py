@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from latentmill.cache.mapped import MappedCache
-from latentmill.cache.weights import ModelFiles, load_scheduler, load_unet
+from latentmill.cache.models.weights import ModelFiles, load_scheduler, load_unet
 from latentmill.datasets.errors import ModelError
-from latentmill.stages.diffusion import (
+from latentmill.stages.lora.layers import (
+    LoraShape,
+    attach,
+    lora_parameters,
+    put_weights,
+    take_weights,
+)
+from latentmill.stages.lora.layouts import LoraWeights
+from latentmill.stages.settings import TrainSettings
+from latentmill.stages.training.diffusion import (
     Batch,
     NoiseSchedule,
     add_noise,
@@ -17,16 +26,7 @@ from latentmill.stages.diffusion import (
     seed_of,
     target,
 )
-from latentmill.stages.hardware import Hardware
-from latentmill.stages.lora import LoraWeights
-from latentmill.stages.lora_layers import (
-    LoraShape,
-    attach,
-    lora_parameters,
-    put_weights,
-    take_weights,
-)
-from latentmill.stages.settings import TrainSettings
+from latentmill.stages.training.hardware import Hardware
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from latentmill.cache.files import TEMPORARY_SUFFIX, remove_leftovers, write_bytes, write_json
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DataError, UsageError
-from latentmill.stages.lora import LoraWeights, from_kohya, to_kohya
+from latentmill.stages.lora.layouts import LoraWeights, from_kohya, to_kohya
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from latentmill.datasets.records import Problem, Record, Report
-from latentmill.stages.validate_findings import LEVELS
+from latentmill.stages.checking.findings import LEVELS
 
 MAX_PICTURES = 200
 THUMBNAILS = "thumbnails"

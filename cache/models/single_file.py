@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from latentmill.cache import model_folder
 from latentmill.cache.files import write_json
-from latentmill.cache.model_folder import Part
+from latentmill.cache.models import model_folder
+from latentmill.cache.models.model_folder import Part
 from latentmill.datasets.errors import ModelError
 
 if TYPE_CHECKING:

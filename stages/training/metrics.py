@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from latentmill.stages.checkpoint import Progress
-from latentmill.stages.run_folder import METRICS_FILE, cut_metrics
+from latentmill.stages.training.checkpoint import Progress
+from latentmill.stages.training.run_folder import METRICS_FILE, cut_metrics
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from latentmill.cache.weights import ModelFiles, read_config
+from latentmill.cache.models.weights import ModelFiles, read_config
 from latentmill.datasets.errors import UsageError
-from latentmill.stages.cache_survey import ShardUnit
+from latentmill.stages.encoding.survey import ShardUnit
 
 _DETAILS_BYTES = 3072  # ID.json, the tar's headers and the padding of two members.
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from latentmill.datasets.errors import DivergedError
-from latentmill.stages.checkpoint import Progress
-from latentmill.stages.hardware import Hardware
+from latentmill.stages.training.checkpoint import Progress
+from latentmill.stages.training.hardware import Hardware
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import read_manifest
-from latentmill.stages.cache_survey import read_samples
+from latentmill.stages.encoding.survey import read_samples
 from latentmill.stages.settings import Source
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from latentmill.datasets.images import LoadRules
 from latentmill.datasets.pairing import DEFAULT_SUFFIXES
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, name_twins
-from latentmill.stages.decoded import Decoded
-from latentmill.stages.found_captions import FoundCaption, SourceCaptions, find_captions
+from latentmill.stages.checking.decoded import Decoded
+from latentmill.stages.checking.findings import Subject, problem, worst_first
+from latentmill.stages.checking.found_captions import FoundCaption, SourceCaptions, find_captions
 from latentmill.stages.settings import ValidateSettings
-from latentmill.stages.validate_findings import Subject, problem, worst_first
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-    from latentmill.cache.weights import ModelFiles
-    from latentmill.stages.encode import Encoders
-    from latentmill.stages.lora import LoraLayer, LoraWeights
+    from latentmill.cache.models.weights import ModelFiles
+    from latentmill.stages.encoding.encoders import Encoders
+    from latentmill.stages.lora.layouts import LoraLayer, LoraWeights
 
 ADAPTER: Final = "latentmill"
 
@@ -109,10 +109,10 @@ def load_sampler(key: SamplerKey) -> Sampler:
     """
     import torch
 
-    from latentmill.cache import weights
+    from latentmill.cache.models import weights
     from latentmill.stages.device import choose_device
-    from latentmill.stages.encode import Encoders, EncoderSettings
-    from latentmill.stages.lora import read_lora
+    from latentmill.stages.encoding.encoders import Encoders, EncoderSettings
+    from latentmill.stages.lora.layouts import read_lora
 
     device = choose_device(key.device, "sample.device")
     lora = read_lora(key.lora)
@@ -158,7 +158,7 @@ def _shape(layer: "LoraLayer") -> tuple[int, ...]:
 def _assemble(files: "ModelFiles", unet: Any, vae: Any) -> Any:
     from diffusers import DDIMScheduler, StableDiffusionPipeline
 
-    from latentmill.cache import weights
+    from latentmill.cache.models import weights
 
     # DDIM without its random term draws the same picture again whatever the model's own sampler
     # is; clipping belongs to models of pixels, and is DDIM's default where the model says nothing.
@@ -179,7 +179,7 @@ def _assemble(files: "ModelFiles", unet: Any, vae: Any) -> Any:
 
 
 def _attach(unet: Any, lora: "LoraWeights", scale: float) -> None:
-    from latentmill.stages.lora import DIFFUSERS_CONFIG_KEY, diffusers_header, to_diffusers
+    from latentmill.stages.lora.layouts import DIFFUSERS_CONFIG_KEY, diffusers_header, to_diffusers
 
     unet.load_lora_adapter(
         to_diffusers(lora),

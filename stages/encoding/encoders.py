@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from latentmill.cache.weights import (
+from latentmill.cache.models.weights import (
     ModelFiles,
     load_text_encoder,
     load_tokenizer,

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from latentmill.cache import clip_tokenizer, model_folder
+from latentmill.cache import clip_tokenizer
 from latentmill.cache.files import write_json
 from latentmill.cache.fingerprints import FORMAT, digest, tensors_hash
-from latentmill.cache.weights import (
+from latentmill.cache.models import model_folder
+from latentmill.cache.models.weights import (
     ModelFiles,
     load_text_encoder,
     load_vae,

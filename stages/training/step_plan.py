@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from latentmill.cache.index import CachedSample
 from latentmill.cache.order import epoch_batches
-from latentmill.stages.diffusion import Sight
+from latentmill.stages.training.diffusion import Sight
 
 
 @dataclass(frozen=True, slots=True)

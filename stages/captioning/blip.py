@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from latentmill.cache.weights import quiet
+from latentmill.cache.models.weights import quiet
 from latentmill.datasets.errors import ModelError, OutOfMemoryError, UsageError
-from latentmill.stages.blip_folder import find_model
+from latentmill.stages.captioning.blip_folder import find_model
 from latentmill.stages.device import choose_device
 
 if TYPE_CHECKING:

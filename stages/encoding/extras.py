@@ -15,9 +15,9 @@ from latentmill.cache.mapped import LatentToRgb
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.buckets import fit
 from latentmill.datasets.images import LoadRules, load_picture
-from latentmill.stages.cache_survey import Recipe, Wanted
-from latentmill.stages.encode import Encoders, repeatable
-from latentmill.stages.latent_colours import fit_latent_to_rgb
+from latentmill.stages.encoding.encoders import Encoders, repeatable
+from latentmill.stages.encoding.latent_colours import fit_latent_to_rgb
+from latentmill.stages.encoding.survey import Recipe, Wanted
 from latentmill.stages.settings import SampleSettings
 
 if TYPE_CHECKING:

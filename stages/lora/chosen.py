@@ -7,7 +7,7 @@ from typing import Final
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem
-from latentmill.stages.run_folder import LORA_FILE, find_run, list_runs
+from latentmill.stages.training.run_folder import LORA_FILE, find_run, list_runs
 
 DIFFUSERS_FILE: Final = "pytorch_lora_weights.safetensors"
 PEFT_FILE: Final = "adapter_model.safetensors"
@@ -45,7 +45,7 @@ def choose_lora(layout: Layout, wanted: Path | None) -> ChosenLora:
 
 def effect_problems(file: Path) -> tuple[Problem, ...]:
     """Report a LoRA whose `up` is all zeros: it was never trained, or its training failed."""
-    from latentmill.stages.lora import read_lora
+    from latentmill.stages.lora.layouts import read_lora
 
     if any(bool(layer.up.any()) for layer in read_lora(file).layers.values()):
         return ()

@@ -12,8 +12,8 @@ from latentmill.cache.shards import EncodedSample
 from latentmill.datasets.buckets import fit
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
-from latentmill.stages.cache_survey import ShardUnit, Task, changed, details
-from latentmill.stages.encode import EncodedText, Encoders, Latent
+from latentmill.stages.encoding.encoders import EncodedText, Encoders, Latent
+from latentmill.stages.encoding.survey import ShardUnit, Task, changed, details
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from latentmill.stages.lora import LoraLayer, LoraWeights
+from latentmill.stages.lora.layouts import LoraLayer, LoraWeights
 
 
 def with_one_alpha(lora: LoraWeights) -> LoraWeights:

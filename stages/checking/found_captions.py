@@ -11,7 +11,7 @@ from latentmill.datasets.captions import MAX_BYTES, Caption, Reading, clean_capt
 from latentmill.datasets.metadata import TABLE_NAMES, may_be_table, read_table
 from latentmill.datasets.records import Problem
 from latentmill.datasets.sources import Scan, stem_twins
-from latentmill.stages.validate_findings import Subject, problem
+from latentmill.stages.checking.findings import Subject, problem
 
 MAX_TABLE_BYTES = 1 << 28
 

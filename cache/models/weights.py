@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latentmill.cache import hub, model_folder, single_file
-from latentmill.cache.model_folder import Part
+from latentmill.cache.models import hub, model_folder, single_file
+from latentmill.cache.models.model_folder import Part
 from latentmill.datasets.errors import ModelError
 
 if TYPE_CHECKING:

@@ -11,21 +11,21 @@ from latentmill.cache.files import write_bytes
 from latentmill.cache.mapped import MappedCache
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DiskFullError, DivergedError
-from latentmill.stages.checkpoint import Progress, State, save_state
-from latentmill.stages.diffusion import Chance, seed_of
-from latentmill.stages.hardware import Hardware
-from latentmill.stages.interruption import stop_on_signals
-from latentmill.stages.loader import Loaded, Reader, load
-from latentmill.stages.lora import to_kohya
-from latentmill.stages.lora_header import Provenance, lora_header
-from latentmill.stages.metrics import Clock, MetricsLog, StepMetrics
-from latentmill.stages.optimisation import LearningRate, Optimiser, flat_sum
-from latentmill.stages.out_of_memory import Phase
-from latentmill.stages.run_folder import LORA_FILE
+from latentmill.stages.lora.header import Provenance, lora_header
+from latentmill.stages.lora.layouts import to_kohya
 from latentmill.stages.settings import TrainSettings
-from latentmill.stages.step_plan import StepPlan
-from latentmill.stages.step_window import SeenBatch, SeenStep, StepWindow
-from latentmill.stages.trainee import Trainee
+from latentmill.stages.training.checkpoint import Progress, State, save_state
+from latentmill.stages.training.diffusion import Chance, seed_of
+from latentmill.stages.training.hardware import Hardware
+from latentmill.stages.training.interruption import stop_on_signals
+from latentmill.stages.training.loader import Loaded, Reader, load
+from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics
+from latentmill.stages.training.optimisation import LearningRate, Optimiser, flat_sum
+from latentmill.stages.training.out_of_memory import Phase
+from latentmill.stages.training.run_folder import LORA_FILE
+from latentmill.stages.training.step_plan import StepPlan
+from latentmill.stages.training.step_window import SeenBatch, SeenStep, StepWindow
+from latentmill.stages.training.trainee import Trainee
 
 if TYPE_CHECKING:
     from torch import Tensor

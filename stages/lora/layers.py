@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from latentmill.datasets.errors import UsageError
-from latentmill.stages.lora import LoraLayer, LoraWeights
+from latentmill.stages.lora.layouts import LoraLayer, LoraWeights
 
 if TYPE_CHECKING:
     from torch import Generator

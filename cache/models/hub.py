@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from latentmill.cache import model_folder
 from latentmill.cache.disk import FULL
-from latentmill.cache.model_folder import Part
+from latentmill.cache.models import model_folder
+from latentmill.cache.models.model_folder import Part
 from latentmill.datasets.errors import DiskFullError, LatentmillError, ModelError
 
 # Half-precision copies and moving-average weights come only when the plain ones are missing.
