@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from latentmill.datasets.records import Report
+from latentmill.datasets.versions import versions
 from latentmill.pipeline.config import Config, Request, load_config
 from latentmill.pipeline.config_text import config_text
 from latentmill.pipeline.console import open_console, print_report, set_up_logging
 from latentmill.pipeline.engines import choose_engine, serial
-from latentmill.pipeline.run import Driver, open_work_folder, versions
+from latentmill.pipeline.run import Driver, open_work_folder
 from latentmill.pipeline.stages import ORDER, Choice, make_stage
 
 app = typer.Typer(

@@ -1,8 +1,8 @@
 """Whatever ends a command becomes one explained failure, or is a bug and says so."""
 
 import errno
-import sys
 
+from latentmill.cache.memory import is_out_of_memory
 from latentmill.datasets.errors import (
     DiskFullError,
     LatentmillError,
@@ -18,19 +18,13 @@ def explain_failure(error: BaseException, stage: str) -> LatentmillError | None:
     """The explained form of an error that a person can act on; None for a bug."""
     if isinstance(error, LatentmillError):
         return error
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
+        words = str(error).splitlines()
         return OutOfMemoryError(
-            "the machine ran out of memory",
+            f"memory ran out: {words[0]}" if words else "the machine ran out of memory",
             where=f"stage {stage}",
-            fix="close other programs; then lower engine.workers, the stage's batch size, "
-            "bucket.area, in that order, one at a time",
-        )
-    if _is_cuda_out_of_memory(error):
-        return OutOfMemoryError(
-            f"the card ran out of memory ({str(error).splitlines()[0]})",
-            where=f"stage {stage}",
-            fix="free the card of other programs; then train.batch_size=1, "
-            "train.gradient_checkpointing=true, a lower bucket.area, one at a time",
+            fix="close other programs that use the card or the memory; then lower "
+            "engine.workers, the stage's batch size, bucket.area, in that order, one at a time",
         )
     if isinstance(error, OSError):
         return _explain_file_error(error, stage)
@@ -56,8 +50,3 @@ def _explain_file_error(error: OSError, stage: str) -> LatentmillError | None:
     if error.errno in (errno.ENAMETOOLONG, errno.ENOENT):
         return UsageError(f"a file cannot be used: {error.strerror}", where=where)
     return None
-
-
-def _is_cuda_out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)

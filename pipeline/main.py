@@ -34,7 +34,8 @@ def run(arguments: list[str]) -> int:
         )
     except (KeyboardInterrupt, typer.Abort):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        console.print("interrupted; the same command goes on where it stopped")
+        again = "`latentmill train --resume`" if stage == "train" else "the same command"
+        console.print(f"interrupted; {again} goes on where it stopped")
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes an exit code
         if (usage := _usage_error(error)) is not None:

@@ -1,10 +1,8 @@
 """Run one stage: plan, work under an engine, finish, write its report."""
 
-import platform
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +12,10 @@ from latentmill.cache.files import write_json
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report
+from latentmill.datasets.versions import versions
 from latentmill.pipeline.console import print_report, progress_bar
 from latentmill.pipeline.engines import Engine
 from latentmill.pipeline.stage import Stage
-
-PACKAGES = (
-    "latentmill",
-    "torch",
-    "diffusers",
-    "transformers",
-    "peft",
-    "accelerate",
-    "safetensors",
-    "pillow",
-    "chardet",
-    "webdataset",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +68,3 @@ def open_work_folder(layout: Layout) -> None:
             where=str(layout.work),
             fix="change its permissions, or choose another one with --work DIR (make: WORK=DIR)",
         ) from None
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the results depend on, without importing any of it."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -68,6 +68,7 @@ def _cache(config: Config, _: Choice) -> Stage[Any, Any]:
 
 
 def _train(config: Config, choice: Choice) -> Stage[Any, Any]:
+    from latentmill.stages.encoding.survey import recipe_settings
     from latentmill.stages.train import Train
 
     return Train(
@@ -79,6 +80,7 @@ def _train(config: Config, choice: Choice) -> Stage[Any, Any]:
         choice.run,
         config_text(config),
         config.caption.review_encoding,
+        recipe_settings(config.bucket, config.cache),
     )
 
 

@@ -90,7 +90,7 @@ def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
 
 
 def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
-    finished = sorted(path.parent.name for path in layout.runs.glob("*/lora.safetensors"))
+    finished = sorted(path.parent.name for path in layout.runs.glob("*/report.json"))
     if not finished:
         return StageState("train", "missing", "no finished run yet", counts)
     return StageState("train", "fresh", f"{len(finished)} runs, the last is {finished[-1]}", counts)

@@ -42,6 +42,7 @@ from latentmill.stages.encoding.survey import (
     load_rules,
     missing_units,
     read_samples,
+    recipe_settings,
     require_unchanged,
     wanted_samples,
 )
@@ -206,11 +207,7 @@ class Cache:
                 "revision": self.model.revision,
                 **asdict(survey.recipe.hashes),
             },
-            recipe={
-                "bucket": self.bucket.model_dump(),
-                "clip_skip": self.settings.clip_skip,
-                "dtype": self.settings.dtype,
-            },
+            recipe=recipe_settings(self.bucket, self.settings),
             prompts=survey.extras.texts[2:],
             negative=survey.extras.texts[1],
             extras=extras,

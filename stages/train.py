@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -65,7 +65,8 @@ class TrainResult:
 class Train:
     """Trains one LoRA on the cached samples, or resumes a run that was cut off.
 
-    `encoding` is `caption.review_encoding`, by which `review.csv` is read.
+    `encoding` is that of `review.csv`. `recipe` is what the cache must have been made by (see
+    `recipe_settings`); empty takes any.
     """
 
     layout: Layout
@@ -76,6 +77,7 @@ class Train:
     run: Path | None
     config_text: str
     encoding: str = "auto"
+    recipe: Mapping[str, object] = field(default_factory=dict)
     name: ClassVar[str] = "train"
 
     def plan(self) -> Sequence[TrainUnit]:
@@ -120,7 +122,7 @@ class Train:
             },
             fingerprint=result.cache_digest,
             seconds=round(result.progress.seconds, 3),
-            next_steps=("latentmill sample", "latentmill export"),
+            next_steps=("run `latentmill sample` to see what it does",),
         )
         write_json(result.run / "report.json", report.to_json())
         return report
@@ -157,7 +159,7 @@ class Train:
         return TrainResult(run, progress, epochs, len(cache.samples), cache.digest)
 
     def _cache(self) -> MappedCache:
-        return open_cache(self.layout, self.sources, self.encoding)
+        return open_cache(self.layout, self.sources, self.encoding, self.recipe)
 
     def _steps(self, cache: MappedCache) -> StepPlan:
         settings = self.settings

@@ -161,7 +161,7 @@ def test_entries_of_another_format_version_are_ignored_and_kept(
     encoded_set: "PictureSet", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = encoded_set.shard_bytes()
-    for module in ("fingerprints", "index", "weight_hashes"):
+    for module in ("fingerprints", "index", "models.weight_hashes"):
         monkeypatch.setattr(f"latentmill.cache.{module}.FORMAT", 99)
     report = encoded_set.cached()
     assert report.counts["encoded_latents"] == 5

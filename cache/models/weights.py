@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models import hub, model_folder, single_file
 from latentmill.cache.models.model_folder import Part
 from latentmill.datasets.errors import ModelError
@@ -187,6 +188,8 @@ def _load(files: ModelFiles, part: Part, kind: Any, dtype: "torch.dtype | None")
             load = single_file.load if files.single_file else _load_folder
             return load(path, part, kind).to(dtype or torch.float32).eval()
     except _LOAD_ERRORS as error:
+        if is_out_of_memory(error):
+            raise
         raise model_folder.unreadable(path, error) from error
 
 

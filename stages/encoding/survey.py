@@ -18,7 +18,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import Sample, require_reviewed, select_samples
-from latentmill.stages.settings import BucketSettings, Source, ValidateSettings
+from latentmill.stages.settings import BucketSettings, CacheSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +116,15 @@ def read_records(layout: Layout, num_sources: int) -> list[Record]:
             fix="run `latentmill validate` again",
         )
     return records
+
+
+def recipe_settings(bucket: BucketSettings, cache: CacheSettings) -> dict[str, object]:
+    """The settings that decide tensors, as the set's index keeps them."""
+    return {
+        "bucket": bucket.model_dump(),
+        "clip_skip": cache.clip_skip,
+        "dtype": cache.dtype,
+    }
 
 
 def bucket_rules(settings: BucketSettings) -> BucketRules:

@@ -1,7 +1,7 @@
 """The cache as the trainer may use it: whole, fitting the work as it stands, and named."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from latentmill.cache.fingerprints import data_digest, digest
 from latentmill.cache.mapped import MappedCache
@@ -14,11 +14,13 @@ from latentmill.stages.settings import Source
 log = logging.getLogger(__name__)
 
 
-def open_cache(layout: Layout, sources: Sequence[Source], encoding: str) -> MappedCache:
-    """Open the work's cache; no picture is read.
+def open_cache(
+    layout: Layout, sources: Sequence[Source], encoding: str, recipe: Mapping[str, object]
+) -> MappedCache:
+    """Open the work's cache; no picture is read. An empty `recipe` takes any.
 
     Raises UsageError when there is none, DataError when a shard is damaged, when captions wait, or
-    when pictures, captions or sources changed since.
+    when pictures, captions, sources or the recipe changed since.
     """
     cache = MappedCache.open(layout.cache_index, layout.shards)
     samples = read_samples(layout, sources, encoding, cache.index.accept_drafts)
@@ -28,6 +30,15 @@ def open_cache(layout: Layout, sources: Sequence[Source], encoding: str) -> Mapp
             where=str(layout.cache_index),
             expected=f"the {len(cache.samples)} samples that were cached",
             fix="run `latentmill cache`: it encodes what is new or changed, and nothing else",
+        )
+    changed = [name for name, value in recipe.items() if cache.index.recipe.get(name) != value]
+    if changed:
+        raise DataError(
+            f"the cache was made with other settings: {', '.join(changed)}",
+            where=str(layout.cache_index),
+            expected=", ".join(f"{name} = {recipe[name]}" for name in changed),
+            fix="run `latentmill cache` with these settings, or train with those of the cache: "
+            + ", ".join(f"{name} = {cache.index.recipe.get(name)}" for name in changed),
         )
     if not cache.samples:
         raise UsageError("the cache holds no sample", where=str(layout.cache_index))

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from latentmill.cache.memory import is_out_of_memory
 from latentmill.datasets.errors import OutOfMemoryError
 from latentmill.stages.settings import TrainSettings
-
-# The CPU's allocator, Metal and cuBLAS have no exception of their own.
-_WORDS = ("allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass(slots=True)
@@ -21,14 +19,10 @@ class Phase:
 @contextmanager
 def explained_memory(settings: TrainSettings, phase: Phase) -> Iterator[None]:
     """Turn a failed allocation on the card or the host into OutOfMemoryError with advice."""
-    import torch
-
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _explained(error, settings, phase) from error
-    except RuntimeError as error:
-        if any(word in str(error) for word in _WORDS):
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
             raise _explained(error, settings, phase) from error
         raise
 

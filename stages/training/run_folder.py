@@ -5,18 +5,16 @@ import platform
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from latentmill.cache.files import committed, write_json, write_text
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.versions import versions
 
 LORA_FILE: Final = "lora.safetensors"
 METRICS_FILE: Final = "metrics.jsonl"
-PACKAGES: Final = ("latentmill", "torch", "diffusers", "peft", "accelerate", "safetensors")
 _SLUG_BYTES: Final = 60
 
 
@@ -94,8 +92,7 @@ def environment() -> dict[str, str]:
     """Versions and the machine's kind: what a result may depend on besides its settings."""
     import torch
 
-    found = {"python": platform.python_version(), "system": platform.platform(terse=True)}
-    found |= dict(_versions(PACKAGES))
+    found = versions() | {"system": platform.platform(terse=True)}
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
         found["cuda"] = str(torch.version.cuda)
@@ -115,14 +112,6 @@ def cut_metrics(file: Path, step: int) -> None:
         if values["step"] <= step:
             kept.append(line + "\n")
     write_text(file, "".join(kept))
-
-
-def _versions(packages: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for package in packages:
-        try:
-            yield package, metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
 
 
 def _number(run: Path) -> int:
