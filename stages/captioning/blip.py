@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models.weights import quiet
 from latentmill.datasets.errors import ModelError, OutOfMemoryError, UsageError
 from latentmill.stages.captioning.blip_folder import find_model
@@ -56,7 +57,7 @@ def load_captioner(model: str, revision: str, device: str) -> Captioner:
             )
             loaded = loaded.eval().to(target)
         except Exception as error:  # Damaged files raise whatever they like.
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise _does_not_fit(target, _first_line(error)) from error
             raise ModelError(
                 f"the captioner {model} cannot be read: {_first_line(error)}",
@@ -76,7 +77,7 @@ def describe(captioner: Captioner, images: "Sequence[Image.Image]", search: Sear
     try:
         return _generate(captioner, images, search)
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         reason = _first_line(error)
     _free(captioner)
@@ -143,15 +144,6 @@ def _require_all_weights(model: str, info: dict[str, Any]) -> None:
             expected="every weight of BlipForConditionalGeneration, and no other",
             fix="fetch the model again, or name another one with --set caption.model=...",
         )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    import torch
-
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error)
-    return "out of memory" in text or "can't allocate memory" in text
 
 
 def _does_not_fit(device: "torch.device", reason: str) -> OutOfMemoryError:
