@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from latentmill.pipeline.tinysd.batches import drawn_tensor, random_drawings
+from latentmill.pipeline.tinysd.captions import embed, varied_caption
 from latentmill.pipeline.tinysd.drawing import Drawing
 from latentmill.pipeline.tinysd.fitting import Plan, fit
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
 
 NUM_POOL_BATCHES: Final = 160
-CAPTION_DROPOUT: Final = 0.1
-_OPENINGS: Final = ("a picture of", "a photo of", "a small drawing of", "a good picture of")
+TIMESTEP_SKEW: Final = 0.7
+"""Below 1: more of the noisy end, where the picture is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class EncodedBatch:
     latents: Tensor
 
 
-def train_denoiser(pipeline: "StableDiffusionPipeline", plan: Plan, seed: int) -> float:
+def train_denoiser(
+    pipeline: "StableDiffusionPipeline", plan: Plan, seed: int, max_weight: float
+) -> float:
     """Train both in place to predict the noise; return the last loss."""
     random = Random(seed)
     pool = encode_pool(pipeline, random, plan.batch_size)
@@ -36,7 +39,7 @@ def train_denoiser(pipeline: "StableDiffusionPipeline", plan: Plan, seed: int) -
     def loss_of_batch() -> Tensor:
         batch = random.choice(pool)
         captions = [varied_caption(drawing, random) for drawing in batch.drawings]
-        return denoising_loss(pipeline, batch.latents, captions)
+        return denoising_loss(pipeline, batch.latents, captions, max_weight)
 
     weights = [*pipeline.unet.parameters(), *pipeline.text_encoder.parameters()]
     pipeline.unet.train()
@@ -62,32 +65,18 @@ def encode_pool(
 
 
 def denoising_loss(
-    pipeline: "StableDiffusionPipeline", latents: Tensor, captions: list[str]
+    pipeline: "StableDiffusionPipeline", latents: Tensor, captions: list[str], max_weight: float
 ) -> Tensor:
-    """Compare predicted with added noise at random timesteps."""
+    """Compare predicted with added noise at random timesteps.
+
+    Divided by the share of picture left, at most times `max_weight`: captions matter where
+    little is left, and count for nothing there without it.
+    """
     noise = torch.randn_like(latents)
-    timesteps = torch.randint(0, pipeline.scheduler.config.num_train_timesteps, (len(latents),))
+    num_timesteps = pipeline.scheduler.config.num_train_timesteps
+    timesteps = (num_timesteps * torch.rand(len(latents)) ** TIMESTEP_SKEW).long()
     noisy = pipeline.scheduler.add_noise(latents, noise, timesteps)
     predicted = pipeline.unet(noisy, timesteps, embed(pipeline, captions)).sample
-    return mse_loss(predicted, noise)
-
-
-def embed(pipeline: "StableDiffusionPipeline", captions: list[str]) -> Tensor:
-    """Encode captions as SD 1.x does: padded to 77 tokens, last hidden state."""
-    tokens = pipeline.tokenizer(
-        captions, padding="max_length", truncation=True, return_tensors="pt"
-    )
-    hidden: Tensor = pipeline.text_encoder(tokens.input_ids).last_hidden_state
-    return hidden
-
-
-def varied_caption(drawing: Drawing, random: Random) -> str:
-    """Drop the caption, open it with other words or leave out the ground, each by chance."""
-    chance = random.random()
-    if chance < CAPTION_DROPOUT:
-        return ""
-    if chance < 0.4:
-        return f"{random.choice(_OPENINGS)} {drawing.description}"
-    if chance < 0.5:
-        return drawing.description.split(" on ")[0]
-    return drawing.description
+    errors: Tensor = mse_loss(predicted, noise, reduction="none").mean(dim=(1, 2, 3))
+    weights = (1 / pipeline.scheduler.alphas_cumprod[timesteps]).clamp(max=max_weight)
+    return (errors * weights).mean()

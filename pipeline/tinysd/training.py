@@ -20,6 +20,7 @@ from latentmill.pipeline.tinysd.denoiser_training import train_denoiser
 from latentmill.pipeline.tinysd.drawing import Drawing, random_drawing
 from latentmill.pipeline.tinysd.fitting import Plan
 from latentmill.pipeline.tinysd.model import FIGURES, load_weights, read_figures, save_weights
+from latentmill.pipeline.tinysd.text_training import train_text_encoder
 from latentmill.pipeline.tinysd.vae_training import (
     measure_psnr,
     measure_scaling_factor,
@@ -30,6 +31,8 @@ from latentmill.pipeline.tinysd.vae_training import (
 VAE: Final = Plan("vae", num_steps=1500, batch_size=32, learning_rate=1e-3)
 DECODER: Final = Plan("decoder", num_steps=600, batch_size=3, learning_rate=8e-4)
 DENOISER: Final = Plan("denoiser", num_steps=1800, batch_size=16, learning_rate=1e-3)
+TEXT: Final = Plan("text", num_steps=300, batch_size=32, learning_rate=1e-3)
+GUIDED: Final = Plan("guided", num_steps=1400, batch_size=16, learning_rate=8e-4)
 CAPTIONER: Final = Plan("captioner", num_steps=2400, batch_size=32, learning_rate=1e-3)
 UNSEEN_SEED: Final = 1_000_003
 
@@ -74,10 +77,15 @@ def make_vae(out: Path, seed: int) -> dict[str, float]:
 
 
 def make_denoiser(out: Path, seed: int) -> dict[str, float]:
-    """Train UNet and text encoder on the latents of the VAE that lies in `out`."""
+    """Train UNet and text encoder on the latents of the VAE that lies in `out`.
+
+    First the look of the pictures, then the words, then the pictures that the words ask for.
+    """
     pipeline = build_pipeline(seed, read_figures(out)["vae_scaling_factor"])
     load_weights(pipeline.vae, out / "vae.safetensors")
-    figures = {"denoiser_loss": train_denoiser(pipeline, DENOISER, seed)}
+    figures = {"denoiser_loss": train_denoiser(pipeline, DENOISER, seed, max_weight=1.0)}
+    figures["text_loss"] = train_text_encoder(pipeline, TEXT, seed)
+    figures["guided_loss"] = train_denoiser(pipeline, GUIDED, seed + 1, max_weight=30.0)
     save_weights(pipeline.unet, out / "unet.safetensors")
     save_weights(pipeline.text_encoder, out / "text_encoder.safetensors")
     return figures
