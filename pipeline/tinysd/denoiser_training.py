@@ -78,5 +78,5 @@ def denoising_loss(
     noisy = pipeline.scheduler.add_noise(latents, noise, timesteps)
     predicted = pipeline.unet(noisy, timesteps, embed(pipeline, captions)).sample
     errors: Tensor = mse_loss(predicted, noise, reduction="none").mean(dim=(1, 2, 3))
-    weights = (1 / pipeline.scheduler.alphas_cumprod[timesteps]).clamp(max=max_weight)
+    weights: Tensor = (1 / pipeline.scheduler.alphas_cumprod[timesteps]).clamp(max=max_weight)
     return (errors * weights).mean()

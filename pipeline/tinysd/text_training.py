@@ -44,7 +44,7 @@ def train_text_encoder(pipeline: "StableDiffusionPipeline", plan: Plan, seed: in
 
 def _loss(scores: Tensor, drawings: list[Drawing], captions: list[str]) -> Tensor:
     """Compare with what each caption names; what it leaves out does not count."""
-    shapes, colours, grounds = scores.split([len(SHAPES), _NUM_COLOURS, _NUM_COLOURS], dim=1)
+    shapes, colours, grounds = torch.split(scores, [len(SHAPES), _NUM_COLOURS, _NUM_COLOURS], dim=1)
     names = list(COLOURS)
     pairs = list(zip(drawings, captions, strict=True))
     of_shape = [SHAPES.index(d.shape) if d.shape in c else _UNNAMED for d, c in pairs]
