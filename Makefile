@@ -48,9 +48,9 @@ status: $(SETUP) ## Print the ledger of pictures and what is still to do
 check: $(SETUP) ## Lint, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 test: $(SETUP) ## All tests
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2
 test-fast: $(SETUP) ## The tests that take under a few seconds each
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 help:
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
