@@ -16,9 +16,21 @@ from latentmill.pipeline.tinysd.fitting import Plan, fit
 if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
 
-NUM_POOL_BATCHES: Final = 160
-TIMESTEP_SKEW: Final = 0.7
-"""Below 1: more of the noisy end, where the picture is decided."""
+NUM_POOL_PICTURES: Final = 4000
+MAX_WEIGHT: Final = 40.0
+WEIGHT_EXPONENT: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a plan trains on. Below 1, `timestep_skew` draws more of the noisy end.
+
+    The noisy end decides the picture: captions count there and hardly anywhere else.
+    """
+
+    plan: Plan
+    sizes_px: tuple[tuple[int, int], ...]
+    timestep_skew: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +41,32 @@ class EncodedBatch:
     latents: Tensor
 
 
-def train_denoiser(
-    pipeline: "StableDiffusionPipeline", plan: Plan, seed: int, max_weight: float
-) -> float:
+def train_denoiser(pipeline: "StableDiffusionPipeline", course: Course, seed: int) -> float:
     """Train both in place to predict the noise; return the last loss."""
     random = Random(seed)
-    pool = encode_pool(pipeline, random, plan.batch_size)
+    pool = encode_pool(pipeline, random, course)
 
     def loss_of_batch() -> Tensor:
         batch = random.choice(pool)
         captions = [varied_caption(drawing, random) for drawing in batch.drawings]
-        return denoising_loss(pipeline, batch.latents, captions, max_weight)
+        return denoising_loss(pipeline, batch.latents, captions, course.timestep_skew)
 
     weights = [*pipeline.unet.parameters(), *pipeline.text_encoder.parameters()]
     pipeline.unet.train()
     pipeline.text_encoder.train()
-    loss = fit(weights, loss_of_batch, plan)
+    loss = fit(weights, loss_of_batch, course.plan)
     pipeline.unet.eval()
     pipeline.text_encoder.eval()
     return loss
 
 
 def encode_pool(
-    pipeline: "StableDiffusionPipeline", random: Random, batch_size: int
+    pipeline: "StableDiffusionPipeline", random: Random, course: Course
 ) -> list[EncodedBatch]:
     """Draw and encode the pictures once; a few thousand are enough."""
     pool = []
-    for _ in range(NUM_POOL_BATCHES):
-        drawings = random_drawings(random, batch_size, hatched_share=0.0)
+    for _ in range(NUM_POOL_PICTURES // course.plan.batch_size):
+        drawings = random_drawings(random, course.plan.batch_size, 0.0, course.sizes_px)
         with torch.no_grad():
             posterior = pipeline.vae.encode(drawn_tensor(drawings)).latent_dist
         scale = pipeline.vae.config.scaling_factor
@@ -65,18 +75,18 @@ def encode_pool(
 
 
 def denoising_loss(
-    pipeline: "StableDiffusionPipeline", latents: Tensor, captions: list[str], max_weight: float
+    pipeline: "StableDiffusionPipeline", latents: Tensor, captions: list[str], skew: float
 ) -> Tensor:
     """Compare predicted with added noise at random timesteps.
 
-    Divided by the share of picture left, at most times `max_weight`: captions matter where
-    little is left, and count for nothing there without it.
+    Weighted by the share of noise: captions matter where little of the picture is left, and
+    count for nothing there without it.
     """
     noise = torch.randn_like(latents)
     num_timesteps = pipeline.scheduler.config.num_train_timesteps
-    timesteps = (num_timesteps * torch.rand(len(latents)) ** TIMESTEP_SKEW).long()
+    timesteps = (num_timesteps * torch.rand(len(latents)) ** skew).long()
     noisy = pipeline.scheduler.add_noise(latents, noise, timesteps)
     predicted = pipeline.unet(noisy, timesteps, embed(pipeline, captions)).sample
     errors: Tensor = mse_loss(predicted, noise, reduction="none").mean(dim=(1, 2, 3))
-    weights: Tensor = (1 / pipeline.scheduler.alphas_cumprod[timesteps]).clamp(max=max_weight)
-    return (errors * weights).mean()
+    weights: Tensor = (1 / pipeline.scheduler.alphas_cumprod[timesteps]).clamp(max=MAX_WEIGHT)
+    return (errors * weights**WEIGHT_EXPONENT).mean()

@@ -24,8 +24,8 @@ _NUM_COLOURS: Final = len(COLOURS)
 def train_text_encoder(pipeline: "StableDiffusionPipeline", plan: Plan, seed: int) -> float:
     """Train in place until the mean over all positions tells shape, colour and ground.
 
-    A UNet's attention starts out as that mean. Trained through the noise alone, the captions were
-    still ignored after 1,800 steps: flat colours show through all but the last of the noise.
+    A UNet's attention starts out as that mean. Trained through the noise alone at full size,
+    captions were still ignored after 1,800 steps: flat colours show through almost any noise.
     """
     random = Random(seed)
     head = Linear(TEXT_WIDTH, len(SHAPES) + 2 * _NUM_COLOURS)
