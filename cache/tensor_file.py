@@ -11,14 +11,15 @@ _ALIGNMENT_BYTES = 8
 
 
 def tensor_bytes(tensors: "Mapping[str, Tensor]", header: Mapping[str, str]) -> bytes:
-    """Serialise tensors with text fields in the header.
+    """Serialise tensors with text fields in the header; several names may hold the same tensor.
 
     safetensors keeps the fields in a hash map, whose order differs from process to process: the
     header is written again with sorted keys. Offsets count from its end, so they stay true.
     """
     from safetensors.torch import save
 
-    raw = save({name: at.contiguous() for name, at in tensors.items()}, metadata=dict(header))
+    apart = {name: at.contiguous().clone() for name, at in tensors.items()}
+    raw = save(apart, metadata=dict(header))
     length = int.from_bytes(raw[:8], "little")
     fields = json.loads(raw[8 : 8 + length])
     text = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

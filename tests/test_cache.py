@@ -15,6 +15,7 @@ from latentmill.stages.settings import (
     BucketSettings,
     CacheSettings,
     ModelSettings,
+    SampleSettings,
     Source,
 )
 
@@ -307,6 +308,15 @@ def test_without_a_manifest_validate_is_asked_for(encoded_set: "PictureSet") -> 
     with pytest.raises(UsageError) as caught:
         encoded_set.stage().plan()
     assert "latentmill validate" in caught.value.fix
+
+
+@pytest.mark.parametrize("negative", ["", "a red circle"])
+def test_a_negative_prompt_may_equal_another_text(encoded_set: "PictureSet", negative: str) -> None:
+    sample = SampleSettings(prompts=("a red circle",), negative=negative)
+    encoded_set.cached(sample=sample)
+    cache = MappedCache.open(encoded_set.layout.cache_index, encoded_set.layout.shards)
+    twin = cache.empty_text if negative == "" else cache.prompts[0].embedding
+    assert cache.negative.embedding.equal(twin)
 
 
 def test_the_end_of_a_caption_that_is_cut_off_is_named(encoded_set: "PictureSet") -> None:

@@ -32,11 +32,11 @@ VAE: Final = Plan("vae", num_steps=1500, batch_size=32, learning_rate=1e-3)
 DECODER: Final = Plan("decoder", num_steps=600, batch_size=3, learning_rate=8e-4)
 TEXT: Final = Plan("text", num_steps=300, batch_size=32, learning_rate=1e-3)
 SMALL: Final = Course(
-    Plan("small", num_steps=1500, batch_size=32, learning_rate=1.5e-3), ((32, 32),), 0.6
+    Plan("small", num_steps=1000, batch_size=32, learning_rate=1.5e-3), ((32, 32),), 0.6
 )
 """Captions are learned several times faster on small pictures; outlines are not."""
 FULL: Final = Course(
-    Plan("full", num_steps=1400, batch_size=16, learning_rate=1e-3), SIZES_PX, 0.75
+    Plan("full", num_steps=1200, batch_size=16, learning_rate=1e-3), SIZES_PX, 0.75
 )
 CAPTIONER: Final = Plan("captioner", num_steps=2400, batch_size=32, learning_rate=1e-3)
 UNSEEN_SEED: Final = 1_000_003

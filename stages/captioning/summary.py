@@ -74,8 +74,8 @@ def _next_steps(
         )
     if counts["waiting"]:
         steps.append(
-            f"look at caption/contact-sheet.html, open {review} in a spreadsheet: edit captions, "
-            "or set their status to `ok` or `skip`"
+            f"look at {review.parent / 'caption' / 'contact-sheet.html'}, open {review} in a "
+            "spreadsheet: edit captions, or set their status to `ok` or `skip`"
         )
     if states["draft"]:
         steps.append(
