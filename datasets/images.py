@@ -127,7 +127,7 @@ def _decoders(kind: str, head: bytes) -> tuple[str, ...]:
         raise PictureError(
             "not-a-picture", f"The content is {found}", "Replace the file or remove it."
         )
-    return ("JPEG", "MPO") if kind == "JPEG" else ("BMP", "DIB") if kind == "BMP" else (kind,)
+    return ("BMP", "DIB") if kind == "BMP" else (kind,)  # Pillow's JPEG opens MPO too.
 
 
 def _missing(name: str, command: str) -> tuple[str, ...]:

@@ -251,6 +251,13 @@ def test_lab_becomes_srgb(tmp_path: Path) -> None:
     assert min(load(tmp_path / "a.tif").image.getpixel((0, 0))) >= 250
 
 
+def test_a_jpeg_that_no_decoder_takes_is_rejected_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff" + bytes(100))
+    error = reject_of(tmp_path / "a.jpg")
+    assert error.code == "decoder-error"
+    assert error.message == "JPEG that cannot be decoded (its decoder does not recognise it)"
+
+
 def test_mpo_is_a_jpeg_with_its_first_frame(tmp_path: Path) -> None:
     second = Image.new("RGB", (48, 32), BLUE)
     quadrants().save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[second])
