@@ -89,6 +89,17 @@ def test_captions_pair_by_stem_in_any_unicode_form(tmp_path: Path) -> None:
     assert pairing.orphans == ("a.b.txt",)
 
 
+def test_two_unicode_forms_of_a_name_keep_their_own_captions(tmp_path: Path) -> None:
+    put(tmp_path, f"{NFC}.png", f"{NFC}.txt", f"{NFD}.png", f"{NFD}.txt")
+    captions = scan(tmp_path, 0).pairing.captions
+    assert captions == {f"{NFC}.png": (f"{NFC}.txt",), f"{NFD}.png": (f"{NFD}.txt",)}
+
+
+def test_a_name_to_the_letter_comes_first(tmp_path: Path) -> None:
+    put(tmp_path, f"{NFC}.png", f"{NFC}.txt", f"{NFD}.txt")
+    assert scan(tmp_path, 0).pairing.captions == {f"{NFC}.png": (f"{NFC}.txt", f"{NFD}.txt")}
+
+
 def test_txt_comes_before_caption_and_twins_share(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "a.jpg", "a.caption", "a.txt")
     pairing = scan(tmp_path, 0).pairing

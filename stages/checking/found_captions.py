@@ -152,7 +152,8 @@ def _concerns(chosen: _Candidate) -> bool:
 def _report_shared(scan: Scan, found: Mapping[str, FoundCaption]) -> None:
     for group in stem_twins(picture.path for picture in scan.pictures):
         for path in group:
-            if found[path].text is not None and path in scan.pairing.captions:
-                others = ", ".join(other for other in group if other != path)
+            file = found[path].file
+            others = ", ".join(one for one in group if one != path and found[one].file == file)
+            if others and found[path].text is not None and path in scan.pairing.captions:
                 found[path].codes.append("caption-shared")
-                found[path].messages["caption-shared"] = f"Shares {found[path].file} with {others}"
+                found[path].messages["caption-shared"] = f"Shares {file} with {others}"
