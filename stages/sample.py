@@ -204,9 +204,14 @@ def _common_key(key: SamplerKey) -> str:
 
 
 def _model_stamp(model_id: str) -> list[list[Any]]:
-    """Sizes and times of a local model's weights, by their names; empty for one on the hub."""
+    """Sizes and times of a local model's files, by their names; empty for one on the hub.
+
+    Configurations and vocabularies decide pictures as weights do.
+    """
     path = Path(model_id).expanduser()
-    files = [path] if path.is_file() else sorted(path.glob("*/*.safetensors"))
+    kinds = (".safetensors", ".json", ".txt")
+    inside = sorted(file for file in path.glob("*/*") if file.suffix in kinds)
+    files = [path] if path.is_file() else inside
     stats = [(file.relative_to(path), file.stat()) for file in files]
     return [[name.as_posix(), at.st_size, at.st_mtime_ns] for name, at in stats]
 

@@ -1,4 +1,5 @@
 import hashlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +143,19 @@ def test_what_is_drawn_is_not_drawn_again_and_a_change_draws_it_again(
     assert len(stage(tmp_path, model, lora_scale=0.5).plan()) == 2
     changed = stage(tmp_path, model, prompts=("a red circle", "a green square"))
     assert [unit.number for unit in changed.plan()] == [2]
+
+
+def test_another_noise_schedule_in_the_model_folder_draws_it_again(
+    tmp_path: Path, model: Path
+) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    make_run(tmp_path)
+    sample(stage(tmp_path, copy))
+    config = copy / "scheduler" / "scheduler_config.json"
+    text = config.read_text("utf-8").replace('"epsilon"', '"v_prediction"')
+    assert text != config.read_text("utf-8")
+    config.write_text(text, "utf-8")
+    assert [unit.number for unit in stage(tmp_path, copy).plan()] == [1, 2]
 
 
 def test_zero_strength_draws_the_base_pictures(tmp_path: Path, model: Path) -> None:
