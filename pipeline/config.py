@@ -44,11 +44,14 @@ class Config(BaseModel):
     engine: EngineSettings = EngineSettings()
 
     def layout(self) -> Layout:
-        """The work folder's paths; raises UsageError when neither work nor data is known."""
+        """The work folder's paths; raises UsageError without one, or when it is the data folder."""
         shared = Path(self.cache.dir).expanduser() if self.cache.dir else None
-        if self.work:
-            return Layout(Path(self.work).expanduser(), shared)
-        return Layout(Path("work") / data_name(self.sources()), shared)
+        work = Path(self.work).expanduser() if self.work else None
+        work = work or Path("work") / data_name(self.sources())
+        for source in self.data:
+            _require_apart(work, source, "work", "--work DIR (make: WORK=DIR)")
+            _require_apart(shared, source, "cache", "--set cache.dir=DIR")
+        return Layout(work, shared)
 
     def sources(self) -> tuple[Source, ...]:
         """The data folders; raises UsageError when there is none."""
@@ -75,6 +78,16 @@ class Request:
 def data_name(sources: Sequence[Source]) -> str:
     """The name of the first data folder, for folders and files named after it."""
     return Path(sources[0].path).expanduser().resolve().name or "pictures"
+
+
+def _require_apart(folder: Path | None, source: Source, name: str, flag: str) -> None:
+    data = Path(source.path).expanduser()
+    if folder is not None and folder.exists() and data.exists() and folder.samefile(data):
+        raise UsageError(
+            f"the {name} folder is the data folder, which is read only",
+            where=source.path,
+            fix=f"choose another one with {flag}",
+        )
 
 
 def load_config(request: Request) -> Config:

@@ -147,3 +147,12 @@ def test_the_work_folder_is_named_after_the_data() -> None:
 def test_no_data_is_said_with_the_way_on() -> None:
     with pytest.raises(UsageError, match="no folder of pictures"):
         load_config(Request()).layout()
+
+
+@pytest.mark.parametrize("setting", ["work", "cache.dir"])
+def test_nothing_of_ours_may_be_the_data_folder(tmp_path: Path, setting: str) -> None:
+    config = load_config(
+        Request(data=str(tmp_path), assignments=(f"work={tmp_path}/w", f"{setting}={tmp_path}"))
+    )
+    with pytest.raises(UsageError, match="is the data folder, which is read only"):
+        config.layout()
