@@ -27,6 +27,7 @@ LOADER_VERSION = 1
 
 _STILLS = frozenset({"JPEG", "MPO", "HEIF"})  # Several images inside, but one photograph.
 _MAX_TEXT_BYTES = 64 * 2**20  # Prompts and workflows in PNG chunks grow beyond Pillow's 1 MB.
+_NO_LIMIT = 1e9  # Megapixels; `inf` is a setting, but no whole number.
 _TRUNCATED = ("truncated", "broken data stream", "unexpected end", "not enough", "premature")
 
 
@@ -159,7 +160,7 @@ def _has_jxl() -> bool:
 def _quiet(rules: LoadRules) -> Iterator[None]:
     """Hold Pillow's warnings back and its limits at ours; put both back afterwards."""
     pixels, text = Image.MAX_IMAGE_PIXELS, PngImagePlugin.MAX_TEXT_CHUNK
-    Image.MAX_IMAGE_PIXELS = int(rules.max_megapixels * 1e6)
+    Image.MAX_IMAGE_PIXELS = int(min(rules.max_megapixels, _NO_LIMIT) * 1e6)
     PngImagePlugin.MAX_TEXT_CHUNK = _MAX_TEXT_BYTES
     try:
         with warnings.catch_warnings():

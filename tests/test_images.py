@@ -251,6 +251,11 @@ def test_lab_becomes_srgb(tmp_path: Path) -> None:
     assert min(load(tmp_path / "a.tif").image.getpixel((0, 0))) >= 250
 
 
+def test_an_infinite_limit_of_pixels_is_no_limit(tmp_path: Path) -> None:
+    quadrants().save(tmp_path / "a.png")
+    assert load(tmp_path / "a.png", max_megapixels=float("inf")).image.size == (48, 32)
+
+
 def test_a_jpeg_that_no_decoder_takes_is_rejected_in_plain_words(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff" + bytes(100))
     error = reject_of(tmp_path / "a.jpg")
