@@ -20,6 +20,9 @@ from latentmill.datasets.encodings import (
 MAX_BYTES = 1 << 20
 """Larger files are no captions and are not read."""
 
+LONGEST = 15_000
+"""Characters of a caption; a cell of `review.csv` holds 32,767 units, two for some characters."""
+
 _BOMS = (  # UTF-32 first: its little-endian mark begins like that of UTF-16.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

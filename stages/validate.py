@@ -1,6 +1,5 @@
 """Folders of pictures and captions -> a manifest of what is usable, and a reason for the rest."""
 
-import codecs
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -140,12 +139,6 @@ class Validate:
         scans = []
         for position, source in enumerate(self.sources):
             folder = Path(source.path).expanduser()
-            if work.exists() and folder.exists() and work.samefile(folder):
-                raise UsageError(
-                    "The work folder is the data folder, which is read only",
-                    where=source.path,
-                    fix="Choose another one with --work DIR (make: WORK=DIR).",
-                )
             found = scan(folder, position, source.caption_extension, (work,))
             if not found.pictures:
                 raise _no_pictures(found, source)
@@ -181,8 +174,8 @@ class Validate:
         if self.settings.encoding == "auto":
             return
         try:
-            b"".decode(codecs.lookup(self.settings.encoding).name)
-        except LookupError as error:
+            b"a ".decode(self.settings.encoding, "replace")  # Without bytes no codec is looked up.
+        except (LookupError, UnicodeError) as error:
             raise UsageError(
                 f'"{self.settings.encoding}" is no text encoding',
                 where="validate.encoding",

@@ -397,10 +397,19 @@ def test_a_work_folder_inside_the_data_is_not_scanned(data: Path) -> None:
     assert run(stage).counts["found"] == 3
 
 
-def test_work_and_data_must_differ(data: Path) -> None:
-    stage = Validate(Layout(data), (Source(path=str(data)),), ValidateSettings())
-    with pytest.raises(UsageError, match="read only"):
-        stage.plan()
+@pytest.mark.parametrize("size", [15_001, 2 << 20])
+def test_a_file_too_long_for_a_caption_is_named_and_not_used(data: Path, size: int) -> None:
+    caption(data / "1.txt", "x" * size)
+    stage = stage_for(data)
+    (told,) = [one for one in run(stage).problems if one.code == "caption-unreadable"]
+    assert (told.path, told.fix) == ("1.txt", "Shorten it; CLIP reads 77 tokens, some 300 letters.")
+    assert records(stage)["1.png"].caption is None
+
+
+@pytest.mark.parametrize("name", ["base64", "idna", "klingon"])
+def test_what_is_no_text_encoding_is_refused(data: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="is no text encoding"):
+        stage_for(data, encoding=name).plan()
 
 
 def test_a_missing_folder_and_one_without_pictures_are_told(tmp_path: Path) -> None:

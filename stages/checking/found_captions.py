@@ -5,9 +5,16 @@ Of several captions for a picture the first that is not empty counts, in this or
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from latentmill.datasets.captions import MAX_BYTES, Caption, Reading, clean_caption, read_texts
+from latentmill.datasets.captions import (
+    LONGEST,
+    MAX_BYTES,
+    Caption,
+    Reading,
+    clean_caption,
+    read_texts,
+)
 from latentmill.datasets.metadata import TABLE_NAMES, may_be_table, read_table
 from latentmill.datasets.records import Problem
 from latentmill.datasets.sources import Scan, stem_twins
@@ -54,6 +61,8 @@ def find_captions(scan: Scan, encoding: str) -> SourceCaptions:
         data = _read(scan, path, MAX_BYTES)
         if data is None:
             problems.append(problem("caption-unreadable", Subject("", path)))
+        elif len(data) > MAX_BYTES:
+            problems.append(_too_long(path, "More than 1 MiB: no caption"))
         else:
             contents[path] = data
     tables = _table_contents(scan)
@@ -68,18 +77,29 @@ def find_captions(scan: Scan, encoding: str) -> SourceCaptions:
             for path in scan.pairing.captions.get(picture.path, ())
             if path in contents
         ]
-        found[picture.path] = _choose([*sidecars, *rows.get(picture.path, ())])
+        candidates = [*sidecars, *rows.get(picture.path, ())]
+        fitting = [one for one in candidates if len(one.caption.text or "") <= LONGEST]
+        for one in candidates:
+            if one not in fitting:
+                size = f"{len(one.caption.text or ''):,} characters; at most {LONGEST:,} are used"
+                problems.append(_too_long(one.file, f"The caption of {picture.path} has {size}"))
+        found[picture.path] = _choose(fitting)
     _report_shared(scan, found)
     return SourceCaptions(found, tuple(problems), len(scan.tables) - len(tables))
 
 
+def _too_long(path: str, message: str) -> Problem:
+    fix = "Shorten it; CLIP reads 77 tokens, some 300 letters."
+    return replace(problem("caption-unreadable", Subject("", path), message), fix=fix)
+
+
 def _read(scan: Scan, path: str, limit: int) -> bytes | None:
+    """The file's bytes, one more than `limit` of a longer one; None when it cannot be read."""
     try:
         with (scan.folder / path).open("rb") as file:
-            data = file.read(limit + 1)
+            return file.read(limit + 1)
     except OSError:
         return None
-    return data if len(data) <= limit else None
 
 
 def _table_contents(scan: Scan) -> dict[str, bytes]:
@@ -91,7 +111,7 @@ def _table_contents(scan: Scan) -> dict[str, bytes]:
         except OSError:
             continue
         data = _read(scan, path, MAX_TABLE_BYTES) if meant else None
-        if data is not None:
+        if data is not None and len(data) <= MAX_TABLE_BYTES:
             contents[path] = data
     return contents
 
