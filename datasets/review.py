@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from latentmill.datasets.errors import DataError
-from latentmill.datasets.review_encoding import decode_review
+from latentmill.datasets.review_encoding import START_OVER, decode_review
 
 Status = Literal["draft", "check", "ok", "skip"]
 RowSource = Literal["file", "blip", "person"]
@@ -160,7 +160,7 @@ def _find_delimiter(text: str, where: str) -> str:
         where=f"{where}, line 1: {first.strip()[:80]!r}",
         expected=f"a first line with at least the columns {', '.join(REQUIRED_COLUMNS)}, "
         "separated by comma, semicolon or tab",
-        fix="put the header line back, or copy review.csv.bak-1 over review.csv",
+        fix=f"put the header line back, or {START_OVER}",
     )
 
 
@@ -269,5 +269,5 @@ def _refused(what: str, where: str, wrong: Sequence[str]) -> DataError:
         f"{what}:\n" + "\n".join(f"  {fault}" for fault in wrong),
         where=where,
         expected="every row whole; nothing was taken over",
-        fix="correct these rows, or copy review.csv.bak-1 (the version before) over review.csv",
+        fix=f"correct these rows, or {START_OVER}",
     )

@@ -12,6 +12,7 @@ SPREADSHEET_ENCODINGS = (
     *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman"),
 )
 """What spreadsheet programs save as "CSV" or "ANSI", by locale."""
+START_OVER = "move it away and run `latentmill caption`, which writes it as it last was"
 MOST_EVIDENCE = 200
 """About how many texts are looked for: enough to decide, and quick on 10,000 rows."""
 
@@ -46,13 +47,13 @@ def decode_review(data: bytes, where: str, known: Collection[str], encoding: str
 def _decode_as(data: bytes, encoding: str, where: str) -> str:
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+    except (UnicodeError, LookupError) as error:
         line = data[: getattr(error, "start", 0)].count(b"\n") + 1
         raise DataError(
             f"review.csv cannot be read as {encoding}",
             where=f"{where}, line {line}: {error}",
             expected="text in one encoding from beginning to end",
-            fix="save it again as `CSV UTF-8`, or copy review.csv.bak-1 over review.csv",
+            fix=f"save it again as `CSV UTF-8`, or {START_OVER}",
         ) from error
 
 

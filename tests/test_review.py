@@ -218,8 +218,9 @@ def test_an_encoding_that_nothing_proves_is_asked_for_and_then_believed():
     assert "--set caption.review_encoding=gb18030" in str(caught.value)
     assert parse(data, encoding="gb18030")[0].caption == "一只猫"
     assert parse(saved(header(), encoding="utf-8"), encoding="gb18030") == []
-    with pytest.raises(DataError, match="cannot be read as klingon"):
-        parse(data, encoding="klingon")
+    for name in ("klingon", "base64", "idna"):
+        with pytest.raises(DataError, match=f"cannot be read as {name}"):
+            parse(data, encoding=name)
 
 
 def test_gbk_that_happens_to_be_valid_utf8_is_not_taken_for_it():
