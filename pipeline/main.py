@@ -37,6 +37,9 @@ def run(arguments: list[str]) -> int:
         again = "`latentmill train --resume`" if stage == "train" else "the same command"
         console.print(f"interrupted; {again} goes on where it stopped")
         return INTERRUPTED
+    except (BrokenPipeError, SystemExit):  # The command line library ends so at a closed pipe.
+        _silence()
+        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes an exit code
         if (usage := _usage_error(error)) is not None:
             print_failure(console, usage)
@@ -51,6 +54,13 @@ def run(arguments: list[str]) -> int:
             "Please report the lines above."
         )
         return BUG
+
+
+def _silence() -> None:
+    """Nobody reads on (`| head`): let what is still to be written go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 def _usage_error(error: Exception) -> UsageError | None:
