@@ -19,7 +19,13 @@ from latentmill.pipeline.tinysd.captioner_training import measure_hits, train_ca
 from latentmill.pipeline.tinysd.denoiser_training import Course, train_denoiser
 from latentmill.pipeline.tinysd.drawing import Drawing, random_drawing
 from latentmill.pipeline.tinysd.fitting import Plan
-from latentmill.pipeline.tinysd.model import FIGURES, load_weights, read_figures, save_weights
+from latentmill.pipeline.tinysd.model import (
+    FIGURES,
+    load_pipeline,
+    load_weights,
+    read_figures,
+    save_weights,
+)
 from latentmill.pipeline.tinysd.text_training import train_text_encoder
 from latentmill.pipeline.tinysd.vae_training import (
     measure_psnr,
@@ -39,11 +45,16 @@ FULL: Final = Course(
     Plan("full", num_steps=1200, batch_size=16, learning_rate=1e-3), SIZES_PX, 0.75
 )
 CAPTIONER: Final = Plan("captioner", num_steps=2400, batch_size=32, learning_rate=1e-3)
+SHAPES: Final = Course(
+    Plan("shapes", num_steps=1000, batch_size=16, learning_rate=8e-4), SIZES_PX, 1.0
+)
+"""Outlines come late, and from the middle of the noise."""
 UNSEEN_SEED: Final = 1_000_003
 
 _README: Final = """# Weights of the small models
 
-Made by `python -m latentmill.pipeline.tinysd.training --out FOLDER --seed {seed}`, fp16.
+Made by `python -m latentmill.pipeline.tinysd.training --out FOLDER --seed {seed}`, fp16, part by
+part (`--parts`): each part starts from the files of those before it.
 Numbers differ in the last digits between machines and numbers of threads.
 
 | figure | value |
@@ -96,6 +107,15 @@ def make_denoiser(out: Path, seed: int) -> dict[str, float]:
     return figures
 
 
+def refine_shapes(out: Path, seed: int) -> dict[str, float]:
+    """Go on with the UNet and the text encoder that lie in `out`."""
+    pipeline = load_pipeline(out)
+    figures = {"shapes_loss": train_denoiser(pipeline, SHAPES, seed + 3)}
+    save_weights(pipeline.unet, out / "unet.safetensors")
+    save_weights(pipeline.text_encoder, out / "text_encoder.safetensors")
+    return figures
+
+
 def make_captioner(out: Path, seed: int) -> dict[str, float]:
     """Train the captioner, which needs no other part."""
     captioner, processor = build_captioner(seed), build_processor()
@@ -111,6 +131,7 @@ def make_captioner(out: Path, seed: int) -> dict[str, float]:
 TRAINERS: Final[dict[str, Callable[[Path, int], dict[str, float]]]] = {
     "vae": make_vae,
     "denoiser": make_denoiser,
+    "shapes": refine_shapes,
     "captioner": make_captioner,
 }
 
