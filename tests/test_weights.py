@@ -94,6 +94,43 @@ def test_a_broken_configuration_is_a_model_error(model: Path, part: str, content
         LOADERS[part](resolve(str(model)))
 
 
+@pytest.mark.parametrize(
+    ("part", "impossible"),
+    [
+        ("vae", {"norm_num_groups": 0}),
+        ("text_encoder", {"num_attention_heads": 0}),
+        ("text_encoder", {"num_attention_heads": 7}),
+        ("text_encoder", {"hidden_size": "wide"}),
+        ("unet", {"norm_num_groups": 0}),
+        ("unet", {"block_out_channels": []}),
+    ],
+)
+def test_impossible_numbers_in_a_configuration_are_a_model_error(
+    model: Path, part: str, impossible: dict[str, object]
+) -> None:
+    config = model / part / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text("utf-8")), **impossible}))
+    with pytest.raises(ModelError, match=f"cannot read {part}"):
+        LOADERS[part](resolve(str(model)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("merges.txt", "<html>\na b c d\n"),
+        ("merges.txt", "#version: 0.2\nzzqq qqzz\n"),
+        ("vocab.json", "{}"),
+        ("vocab.json", "<html>"),
+        ("tokenizer_config.json", '{"model_max_length": "x"}'),
+        ("tokenizer_config.json", '{"model_max_length": 0}'),
+    ],
+)
+def test_a_broken_tokenizer_is_a_model_error(model: Path, name: str, content: str) -> None:
+    (model / "tokenizer" / name).write_text(content)
+    with pytest.raises(ModelError, match="cannot read tokenizer"):
+        load_tokenizer(resolve(str(model)))
+
+
 @pytest.mark.parametrize("part", list(LOADERS))
 def test_weights_that_lack_a_tensor_or_have_another_shape_are_refused(
     model: Path, part: str

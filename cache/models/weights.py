@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models import hub, model_folder, single_file
 from latentmill.cache.models.model_folder import Part
-from latentmill.datasets.errors import ModelError
+from latentmill.datasets.errors import LatentmillError, ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import CLIPTextModel, CLIPTokenizer
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError)
+_FEWEST_TOKENS = 3  # The start, one of the caption, the end.
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ def load_tokenizer(files: ModelFiles) -> "CLIPTokenizer":
     if files.single_file:
         return single_file.load_tokenizer()
     folder = part_folder(files, "tokenizer")
-    try:
-        with quiet():
-            return CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except _LOAD_ERRORS as error:
-        raise model_folder.unreadable(folder, error) from error
+    with _explained(folder):
+        tokenizer = CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
+        if int(tokenizer.model_max_length) < _FEWEST_TOKENS:
+            raise ValueError(f"model_max_length is {tokenizer.model_max_length}")
+        return tokenizer
 
 
 def load_scheduler(files: ModelFiles) -> "DDPMScheduler":
@@ -147,11 +147,8 @@ def load_scheduler(files: ModelFiles) -> "DDPMScheduler":
     from diffusers import DDPMScheduler
 
     config = read_config(files, "scheduler")
-    try:
-        with quiet():
-            return DDPMScheduler.from_config(config)
-    except _LOAD_ERRORS as error:
-        raise model_folder.unreadable(part_folder(files, "scheduler"), error) from error
+    with _explained(files.single_file or part_folder(files, "scheduler")):
+        return DDPMScheduler.from_config(config)
 
 
 @contextmanager
@@ -183,11 +180,23 @@ def _load(files: ModelFiles, part: Part, kind: Any, dtype: "torch.dtype | None")
     import torch
 
     path = files.single_file or part_folder(files, part)
+    with _explained(path):
+        load = single_file.load if files.single_file else _load_folder
+        return load(path, part, kind).to(dtype or torch.float32).eval()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn whatever a reader raises at one part of a model into a ModelError in its own words.
+
+    The tokenizers library raises plain Exception, transformers its own family, diffusers anything.
+    """
     try:
         with quiet():
-            load = single_file.load if files.single_file else _load_folder
-            return load(path, part, kind).to(dtype or torch.float32).eval()
-    except _LOAD_ERRORS as error:
+            yield
+    except LatentmillError:
+        raise
+    except Exception as error:
         if is_out_of_memory(error):
             raise
         raise model_folder.unreadable(path, error) from error

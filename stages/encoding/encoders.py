@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _REMEMBERED_TEXTS = 256
 _BYTES_PER_VALUE = 4
 _MAPS_ALIVE = 6
+_USUAL_WIDTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class Encoders:
 
     def memory_bytes(self, num_px: int) -> int:
         """Estimate what encoding one picture takes: a few full-size maps of the first block."""
-        channels = int(read_config(self.settings.files, "vae")["block_out_channels"][0])
-        return num_px * channels * _BYTES_PER_VALUE * _MAPS_ALIVE
+        widths = read_config(self.settings.files, "vae").get("block_out_channels", [_USUAL_WIDTH])
+        return num_px * int(widths[0]) * _BYTES_PER_VALUE * _MAPS_ALIVE
 
     def encode_latents(self, pictures: "Sequence[Image]") -> list[Latent]:
         """Encode pictures of one size; halves the batch while the GPU's memory is too small."""
