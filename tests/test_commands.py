@@ -197,16 +197,17 @@ def test_a_dry_run_writes_no_manifest(
     assert not (tmp_path / "w" / "validate" / "manifest.jsonl").exists()
 
 
-def test_a_reader_that_goes_away_is_no_fault() -> None:
-    program = "import sys; from latentmill.pipeline.main import main; main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, "config"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 130
+@pytest.mark.parametrize("error", [BrokenPipeError(), SystemExit(1)])
+def test_a_reader_that_goes_away_is_no_fault(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("latentmill.pipeline.main.app", broken)
+    monkeypatch.setattr("latentmill.pipeline.main._silence", lambda: None)
+    assert run(["config"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_processes_write_what_serial_writes(
