@@ -81,11 +81,11 @@ def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
         units = make_stage(name, Choice(config)).plan()
     except LatentmillError as error:
         return StageState(name, "blocked", error.what, counts)
-    todo = sum(unit.size for unit in units)
+    waiting = sum(unit.size for unit in units)
     if not counts:
-        return StageState(name, "missing", f"not run yet, {todo} pictures to do", counts)
-    if todo:
-        return StageState(name, "stale", f"{todo} pictures to do", counts)
+        return StageState(name, "missing", f"not run yet, {waiting} pictures to do", counts)
+    if waiting:
+        return StageState(name, "stale", f"{waiting} pictures to do", counts)
     return StageState(name, "fresh", ", ".join(count_phrases(counts)), counts)
 
 
