@@ -30,7 +30,7 @@ validate: $(SETUP) ## Find every fault in pictures and captions
 caption: $(SETUP) ## Draft missing captions; write WORK/review.csv for people to review
 	@$(RUN) caption $(FLAGS)
 approve: $(SETUP) ## Approve all drafts in review.csv (or ARGS="--id p0123...")
-	@$(RUN) approve $(FLAGS) $(if $(ARGS),,--all-drafts)
+	@$(RUN) approve $(FLAGS) $(if $(findstring --id,$(ARGS)),,--all-drafts)
 bucket: $(SETUP) ## Show which picture goes to which bucket and what is cropped
 	@$(RUN) bucket $(FLAGS)
 cache: $(SETUP) ## Encode pictures and captions to shards
@@ -58,7 +58,8 @@ help:
 $(SETUP): setup.cfg pyproject.toml
 	@$(or $(PYTHON),python3) pipeline/setup_check.py $(VENV)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@echo "Setting up $(VENV): some minutes and about 6 GB, most of it torch" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 .PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast help
