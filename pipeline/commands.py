@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from latentmill.datasets.records import Report
 from latentmill.datasets.versions import versions
@@ -20,7 +21,8 @@ app = typer.Typer(
     name="latentmill",
     help="Turn a folder of pictures and captions into a Stable Diffusion LoRA.\n\n"
     "In order: validate, caption (then review WORK/review.csv), cache, train, sample. "
-    "Every command can be run again: it does only what is new or changed. `latentmill demo` "
+    "Run again, each does only what is new or changed; train makes a new run, or goes on with "
+    "--resume. `latentmill demo` "
     "shows the whole way with a small model, without any download.\n\n"
     "Exit codes: 0 done, 1 internal error, 2 usage or configuration, 3 the data needs a person, "
     "4 out of memory, 5 out of disk, 6 training diverged, 7 model unreadable, 130 interrupted.",
@@ -50,6 +52,7 @@ DryRunOption = Annotated[
 RunOption = Annotated[
     str, typer.Option("--run", help="Run folder (or LoRA file) [default: the latest run].")
 ]
+SMALL_BUCKETS = "--set bucket.area=64 --set bucket.step=16 --set bucket.min=32 --set bucket.max=128"
 RESUME = "Go on with the latest run (or --run) from its last saved state."
 
 
@@ -246,6 +249,7 @@ def demo(
     set_up_logging(console, quiet=True)
     if model_only:
         write_demo_model(model_only, random)
-        console.print(f"wrote the small model: use it with --model {model_only}")
+        console.print(f"wrote the small model: use it with --model {escape(model_only)}")
+        console.print("  and small buckets, the same for each stage, such as " + SMALL_BUCKETS)
         return 0
     return run_demo(work or "work/demo", console)

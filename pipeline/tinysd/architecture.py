@@ -29,8 +29,11 @@ def write_random_model(folder: Path, seed: int = 0) -> None:
 
 def write_pipeline(pipeline: "StableDiffusionPipeline", folder: Path) -> None:
     """Write a model in diffusers layout; the tokenizer keeps SD 1.x's two plain files."""
-    for name in ("vae", "text_encoder", "unet"):
-        getattr(pipeline, name).save_pretrained(folder / name, safe_serialization=True)
+    from latentmill.cache.models.weights import quiet
+
+    with quiet():
+        for name in ("vae", "text_encoder", "unet"):
+            getattr(pipeline, name).save_pretrained(folder / name, safe_serialization=True)
     pipeline.scheduler.save_pretrained(folder / "scheduler")
     pipeline.save_config(folder)
     write_tokenizer(folder / "tokenizer")

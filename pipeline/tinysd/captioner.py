@@ -26,7 +26,10 @@ def write_random_captioner(folder: Path, seed: int = 0) -> None:
 
 def write_blip(captioner: "BlipForConditionalGeneration", folder: Path) -> None:
     """Write a model with the tokenizer and picture settings that `BlipProcessor` loads."""
-    captioner.save_pretrained(folder, safe_serialization=True)
+    from latentmill.cache.models.weights import quiet
+
+    with quiet():
+        captioner.save_pretrained(folder, safe_serialization=True)
     (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, ""]), encoding="utf-8")
     _write_json(folder / "tokenizer_config.json", _tokenizer_settings())
     _write_json(folder / "preprocessor_config.json", _picture_settings())
