@@ -67,12 +67,15 @@ def print_status(console: Console, status: Status) -> None:
         console.print("  [red]the ledger does not close: run the stages above again, in order[/]")
 
 
-def _counts(layout: Layout, name: str) -> dict[str, int]:
+def _report(layout: Layout, name: str) -> dict[str, Any]:
     try:
-        report = json.loads(layout.report(name).read_text(encoding="utf-8"))
-        return dict(report["counts"])
-    except (OSError, ValueError, KeyError):
+        return dict(json.loads(layout.report(name).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return {}
+
+
+def _counts(layout: Layout, name: str) -> dict[str, int]:
+    return dict(_report(layout, name).get("counts", {}))
 
 
 def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
@@ -93,6 +96,8 @@ def _run_state(layout: Layout, counts: dict[str, int]) -> StageState:
     finished = sorted(path.parent.name for path in layout.runs.glob("*/report.json"))
     if not finished:
         return StageState("train", "missing", "no finished run yet", counts)
+    if _report(layout, "train").get("fingerprint") != _report(layout, "cache").get("fingerprint"):
+        return StageState("train", "stale", "the cached set changed since the last run", counts)
     return StageState("train", "fresh", f"{len(finished)} runs, the last is {finished[-1]}", counts)
 
 

@@ -83,6 +83,12 @@ def test_photographs_become_a_lora_and_nothing_is_encoded_twice(
     assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 4
     assert _content(photos) == before
 
+    (photos / "grass.txt").write_text("a lawn", encoding="utf-8")
+    for stage in ("validate", "caption", "cache"):
+        _report(capsys, _arguments(stage, photos, small_model, work))
+    status = _report(capsys, _arguments("status", photos, small_model, work))
+    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 3 + ["stale"]
+
 
 def _cached(photos: Path, model: Path, work: Path) -> None:
     for stage in ("validate", "caption", "cache"):
