@@ -128,6 +128,7 @@ def _score(files: Sequence[bytes], encoding: str) -> float:
     return weighted / total
 
 
+# One return per kind of neighbourhood reads better than one sum of conditions.
 def _points(before: str, char: str, after: str, encoding: str) -> float:  # noqa: PLR0911
     """Return from -3 (never written by a person) to 1.2 (exactly what this encoding is for)."""
     code = ord(char)

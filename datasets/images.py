@@ -83,7 +83,7 @@ def load_picture(path: Path, rules: LoadRules) -> Picture:
             return _decode(image, path, kind, rules)
     except PictureError:
         raise
-    except Exception as error:
+    except Exception as error:  # Decoders raise any class; each costs this one picture only.
         raise _explain(error, kind) from error
 
 
@@ -150,6 +150,7 @@ def _has_heif() -> bool:
 
 def _has_jxl() -> bool:
     try:
+        # Optional, without types, and imported for the decoder that it registers.
         import pillow_jxl  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
     except ImportError:
         return False

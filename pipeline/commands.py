@@ -112,6 +112,7 @@ def _add_stage(name: str) -> Callable[..., int]:
         as_json: JsonOption = False,
         dry_run: DryRunOption = False,
     ) -> int:
+        """Run the stage; its help is the text in `ORDER`."""
         return _run_stage(
             name, Choice(_request(config, data, model, work, assignments)), as_json, dry_run
         )

@@ -1,6 +1,5 @@
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ from latentmill.stages.settings import ExportSettings
 
 PARITY = "kohya_sd15_unet_lora_keys_rank4.tsv"
 LAYOUTS = ("kohya", "diffusers", "peft")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Threads of one operation only get in each other's way at this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 import hashlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,6 @@ from latentmill.stages.settings import ModelSettings, SampleSettings, Source
 
 PROMPTS = ("a red circle", "a blue square")
 QUICK = {"prompts": PROMPTS, "steps": 2, "width": 32, "height": 24, "device": "cpu"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Threads of one operation only get in each other's way at this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,7 @@ def _http_error() -> type[Exception]:
     """Return what the hub's HTTP client raises: that of requests, httpx or a successor."""
     from huggingface_hub import errors
 
+    # Imported there from whichever client is installed, so not one of its declared names.
     kind: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]
     return kind
 

@@ -161,5 +161,6 @@ def _read_tensors(path: Path, prefix: str) -> "dict[str, torch.Tensor]":
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
+        # A safetensors handle has keys() but is no mapping: it cannot be iterated.
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
         return {name: file.get_tensor(name) for name in names}

@@ -196,7 +196,7 @@ def _explained(path: Path) -> Iterator[None]:
             yield
     except LatentmillError:
         raise
-    except Exception as error:
+    except Exception as error:  # Damaged files raise whatever the readers happen to trip over.
         if is_out_of_memory(error):
             raise
         raise model_folder.unreadable(path, error) from error

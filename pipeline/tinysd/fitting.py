@@ -37,6 +37,7 @@ def fit(parameters: Iterable[Parameter], loss_of_batch: Callable[[], Tensor], pl
     losses: list[float] = []
     for step in range(1, plan.num_steps + 1):
         loss = loss_of_batch()
+        # torch leaves backward() without types.
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
