@@ -3,11 +3,15 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from latentmill.pipeline.config import Request, load_config
 from latentmill.pipeline.main import run
+
+if TYPE_CHECKING:
+    from conftest import PictureSet
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -68,3 +72,14 @@ def test_make_alone_lists_the_stages_in_order() -> None:
     listed = re.findall(r"^  make (\S+)", done.stdout, re.M)
     stages = ["validate", "caption", "bucket", "cache", "train", "sample", "export"]
     assert [name for name in listed if name in stages] == stages
+
+
+def test_the_lines_that_read_a_shard_read_one(
+    encoded_set: "PictureSet", capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lines,) = (text for text in _blocks("python") if "tarfile" in text)
+    (shard, *_) = encoded_set.layout.shards.glob("64x64-*.tar")
+    exec(lines, {"shard": shard})
+    said = capsys.readouterr().out
+    assert "torch.Size([4, 16, 16])" in said
+    assert "['" in said
