@@ -17,10 +17,11 @@ from latentmill.cache.index import (
     write_set_index,
 )
 from latentmill.cache.library import Library
+from latentmill.cache.models.part_configs import VaeConfig
 from latentmill.cache.models.weight_hashes import encoder_hashes
 from latentmill.cache.models.weights import (
     ModelFiles,
-    read_config,
+    read_part_config,
     require_one_text_encoder,
     resolve,
 )
@@ -192,7 +193,7 @@ class Cache:
         return write_extras(survey.extras, around, self._encoders)
 
     def _set_index(self, survey: Survey, extras: FileStamp) -> SetIndex:
-        vae = read_config(self._files, "vae")
+        vae = read_part_config(self._files, VaeConfig)
         samples = sorted((one.sample for one in survey.wanted), key=lambda one: one.record.id)
         cached = tuple(sorted(self._cached_samples(survey), key=lambda one: one.id))
         used = sorted({sample.shard for sample in cached})
@@ -200,8 +201,8 @@ class Cache:
         return SetIndex(
             data_digest=data_digest(samples, self.sources),
             accept_drafts=self.caption.accept_drafts,
-            scaling_factor=float(vae.get("scaling_factor") or 0.18215),
-            shift_factor=float(vae.get("shift_factor") or 0.0),
+            scaling_factor=vae.scaling_factor,
+            shift_factor=vae.shift_factor or 0.0,
             model={
                 "id": self.model.id,
                 "revision": self.model.revision,

@@ -1,5 +1,6 @@
 """Files are whole or absent."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,9 @@ def test_only_our_own_leftovers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "x.tmp").touch()
     assert remove_leftovers(tmp_path) == 1
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".hidden", "x.tmp"]
+
+
+def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught, committed(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(tmp_path / "a.txt")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from latentmill.cache.models import hub
+from latentmill.cache.models.part_configs import VaeConfig
 from latentmill.cache.models.weight_hashes import encoder_hashes, tokenizer_hash
 from latentmill.cache.models.weights import (
     load_scheduler,
@@ -16,6 +17,7 @@ from latentmill.cache.models.weights import (
     load_tokenizer,
     load_unet,
     load_vae,
+    read_part_config,
     require_one_text_encoder,
     resolve,
 )
@@ -112,6 +114,68 @@ def test_impossible_numbers_in_a_configuration_are_a_model_error(
     config.write_text(json.dumps({**json.loads(config.read_text("utf-8")), **impossible}))
     with pytest.raises(ModelError, match=f"cannot read {part}"):
         LOADERS[part](resolve(str(model)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scaling_factor", "abc"),
+        ("scaling_factor", 0),
+        ("scaling_factor", -1.0),
+        ("scaling_factor", float("nan")),
+        ("shift_factor", "x"),
+        ("block_out_channels", ["a", 3]),
+        ("block_out_channels", []),
+        ("latent_channels", 0),
+        ("force_upcast", "perhaps"),
+    ],
+)
+def test_impossible_values_that_we_read_of_the_vae_are_named(
+    model: Path, key: str, value: object
+) -> None:
+    path = model / "vae" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), key: value}))
+    with pytest.raises(ModelError, match=f"cannot read config.json: {key}") as caught:
+        read_part_config(resolve(str(model)), VaeConfig)
+    assert caught.value.where == str(path)
+
+
+def test_a_vae_that_leaves_its_scale_out_has_stable_diffusions(model: Path) -> None:
+    path = model / "vae" / "config.json"
+    values = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**values, "scaling_factor": None, "shift_factor": None}))
+    vae = read_part_config(resolve(str(model)), VaeConfig)
+    assert (vae.scaling_factor, vae.shift_factor, vae.factor) == (0.18215, None, 4)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"num_train_timesteps": 0},
+        {"num_train_timesteps": 1.5},
+        {"beta_start": -0.1},
+        {"beta_end": 5},
+        {"beta_end": float("nan")},
+        {"beta_schedule": "steep"},
+        {"trained_betas": [0.1, 2.0]},
+        {"trained_betas": "none"},
+        {"prediction_type": "sample"},
+    ],
+)
+def test_a_noise_schedule_that_cannot_be_is_a_model_error(
+    model: Path, impossible: dict[str, object]
+) -> None:
+    path = model / "scheduler" / "scheduler_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **impossible}))
+    with pytest.raises(ModelError, match="cannot read scheduler"):
+        load_scheduler(resolve(str(model)))
+
+
+def test_a_schedule_rescaled_to_zero_signal_loads(model: Path) -> None:
+    path = model / "scheduler" / "scheduler_config.json"
+    values = {"rescale_betas_zero_snr": True, "prediction_type": "v_prediction"}
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}))
+    assert float(load_scheduler(resolve(str(model))).alphas_cumprod[-1]) == 0.0
 
 
 @pytest.mark.parametrize(

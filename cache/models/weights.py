@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models import hub, model_folder, single_file
 from latentmill.cache.models.model_folder import Part
+from latentmill.cache.models.part_configs import PART_OF, ConfigT, SchedulerConfig, parse_config
 from latentmill.datasets.errors import LatentmillError, ModelError
 
 if TYPE_CHECKING:
@@ -99,6 +100,14 @@ def read_config(files: ModelFiles, part: Part) -> dict[str, Any]:
     return model_folder.read_json(part_folder(files, part) / model_folder.config_name(part))
 
 
+def read_part_config(files: ModelFiles, kind: type[ConfigT]) -> ConfigT:
+    """Read what latentmill needs of a part's configuration; ModelError for impossible values."""
+    part = PART_OF[kind]
+    values = read_config(files, part)
+    path = files.single_file or part_folder(files, part) / model_folder.config_name(part)
+    return parse_config(kind, values, path)
+
+
 def load_unet(files: ModelFiles, dtype: "torch.dtype | None" = None) -> "UNet2DConditionModel":
     """Load the UNet on the CPU, fp32 unless told otherwise; no other part is touched."""
     from diffusers import UNet2DConditionModel
@@ -146,9 +155,18 @@ def load_scheduler(files: ModelFiles) -> "DDPMScheduler":
     """Build the training noise schedule from the model's scheduler configuration."""
     from diffusers import DDPMScheduler
 
-    config = read_config(files, "scheduler")
+    read_part_config(files, SchedulerConfig)
     with _explained(files.single_file or part_folder(files, "scheduler")):
-        return DDPMScheduler.from_config(config)
+        scheduler = DDPMScheduler.from_config(read_config(files, "scheduler"))
+        _require_falling(scheduler.alphas_cumprod)
+        return scheduler
+
+
+def _require_falling(kept: "torch.Tensor") -> None:
+    """Raise ValueError unless the share of the picture falls from near 1 towards 0."""
+    sound = kept.isfinite().all() and kept[0] > 0 and kept[-1] >= 0 and (kept.diff() <= 0).all()
+    if not sound:
+        raise ValueError("its betas give no noise schedule that falls from 1 to 0")
 
 
 @contextmanager

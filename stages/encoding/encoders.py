@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from latentmill.cache.models.part_configs import VaeConfig
 from latentmill.cache.models.weights import (
     ModelFiles,
     load_text_encoder,
     load_tokenizer,
     load_vae,
-    read_config,
+    read_part_config,
 )
 from latentmill.datasets.errors import OutOfMemoryError
 from latentmill.stages.device import choose_device
@@ -27,7 +28,6 @@ _log = logging.getLogger(__name__)
 _REMEMBERED_TEXTS = 256
 _BYTES_PER_VALUE = 4
 _MAPS_ALIVE = 6
-_USUAL_WIDTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Encoders:
 
     def memory_bytes(self, num_px: int) -> int:
         """Estimate what encoding one picture takes: a few full-size maps of the first block."""
-        widths = read_config(self.settings.files, "vae").get("block_out_channels", [_USUAL_WIDTH])
-        return num_px * int(widths[0]) * _BYTES_PER_VALUE * _MAPS_ALIVE
+        width = read_part_config(self.settings.files, VaeConfig).block_out_channels[0]
+        return num_px * width * _BYTES_PER_VALUE * _MAPS_ALIVE
 
     def encode_latents(self, pictures: "Sequence[Image]") -> list[Latent]:
         """Encode pictures of one size; halves the batch while the GPU's memory is too small."""
@@ -168,7 +168,7 @@ class Encoders:
     @cached_property
     def _runs_half(self) -> bool:
         """Half precision on CUDA, unless the VAE's configuration says that it overflows."""
-        upcast = read_config(self.settings.files, "vae").get("force_upcast", False)
+        upcast = read_part_config(self.settings.files, VaeConfig).force_upcast
         return self.device.type == "cuda" and not upcast
 
     @cached_property

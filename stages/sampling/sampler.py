@@ -162,6 +162,7 @@ def _assemble(files: "ModelFiles", unet: Any, vae: Any) -> Any:
 
     # DDIM without its random term draws the same picture again whatever the model's own sampler
     # is; clipping belongs to models of pixels, and is DDIM's default where the model says nothing.
+    weights.load_scheduler(files)  # Refuses a schedule that cannot be.
     config = weights.read_config(files, "scheduler")
     with weights.quiet():
         pipeline = StableDiffusionPipeline(
