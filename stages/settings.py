@@ -52,6 +52,12 @@ class ValidateSettings(BaseModel):
     max_megapixels: float = Field(
         178.0, gt=0, description="Larger pictures are rejected from their header, undecoded."
     )
+    max_seconds: float = Field(
+        60.0, gt=0, le=86_400, description="A picture that takes longer to decode is rejected."
+    )
+    max_gigabytes: float = Field(
+        8.0, gt=0, le=4096, description="Memory (GiB) that decoding one picture may take."
+    )
     min_side: int = Field(64, ge=1, description="Shortest side in px; smaller ones are rejected.")
     max_aspect: float = Field(
         6.0, gt=1, description="Longest side by shortest side; beyond it most would be cropped."

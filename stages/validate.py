@@ -2,19 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from latentmill.cache.files import remove_leftovers, write_text
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules
+from latentmill.datasets.isolation import Limits
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report, record_to_json
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, scan
+from latentmill.stages.checking.apart import decode_alone, decode_apart, is_suspect
 from latentmill.stages.checking.decoded import (
     Decoded,
-    decode,
     part_name,
     read_decoded,
     write_decoded,
@@ -24,6 +26,8 @@ from latentmill.stages.checking.verdict import Verdict, judge
 from latentmill.stages.settings import Source, ValidateSettings
 
 UNIT_SIZE = 16
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Validate:
         entries: list[Decoded] = []
         for item in unit.items:
             thumbnail = self._thumbnail(item.id) if item.thumbnail else None
-            entries.append(decode(item.found, self._rules, thumbnail))
+            entries.append(decode_apart(item.found, self._rules, thumbnail, self._limits))
             tick(1)
         if entries:
             write_decoded(self._parts / part_name(entry.file for entry in entries), entries)
@@ -92,6 +96,7 @@ class Validate:
         scans = self._scan()
         parts = sorted(self._parts.glob("*.jsonl"))
         known = read_decoded([self._memory, *parts])
+        known |= self._tried_again(read_decoded(parts), scans)
         current = {picture.file for one in scans for picture in one.pictures}
         if parts or current != known.keys():
             kept = (known[file] for file in sorted(current & known.keys()))
@@ -146,19 +151,29 @@ class Validate:
         return scans
 
     def _undecoded(self, scans: Sequence[Scan]) -> Iterator[Item]:
-        pictures = [picture for one in scans for picture in one.pictures]
-        ids = assign_ids(pictures)
-        shown = set(sorted(ids.values())[:MAX_PICTURES])  # Ids are hashes: a steady random draw.
         known = read_decoded([self._memory, *sorted(self._parts.glob("*.jsonl"))])
         rules = self._rules
-        for picture in pictures:
-            name = ids[picture.source, picture.path]
-            entry = known.get(picture.file)
-            is_shown = name in shown
-            fresh = entry is not None and entry.holds_for(picture, rules)
-            complete = not is_shown or (entry and entry.code) or self._thumbnail(name).is_file()
-            if not (fresh and complete):
-                yield Item(name, picture, is_shown)
+        for item in _items(scans):
+            entry = known.get(item.found.file)
+            fresh = entry is not None and entry.holds_for(item.found, rules)
+            whole = (entry and entry.code) or self._thumbnail(item.id).is_file()
+            if not (fresh and (whole or not item.thumbnail)):
+                yield item
+
+    def _tried_again(
+        self, fresh: Mapping[str, Decoded], scans: Sequence[Scan]
+    ) -> dict[str, Decoded]:
+        """Decode once more, with no other picture at work, what may have failed by chance."""
+        suspects = {file for file, entry in fresh.items() if is_suspect(entry)}
+        if suspects:
+            _log.info("%d pictures broke their decoder; each is tried alone", len(suspects))
+        tried = {}
+        for item in _items(scans) if suspects else ():
+            if item.found.file in suspects:
+                thumbnail = self._thumbnail(item.id) if item.thumbnail else None
+                entry = decode_alone(item.found, self._rules, thumbnail, self._limits)
+                tried[item.found.file] = entry
+        return tried
 
     def _check_settings(self) -> None:
         from PIL import ImageColor
@@ -202,6 +217,10 @@ class Validate:
         return LoadRules(settings.background, settings.max_megapixels, settings.animated)
 
     @property
+    def _limits(self) -> Limits:
+        return Limits(self.settings.max_seconds, int(self.settings.max_gigabytes * 2**30))
+
+    @property
     def _folder(self) -> Path:
         return self.layout.stage(self.name)
 
@@ -219,6 +238,15 @@ class Validate:
 
     def _thumbnail(self, name: str) -> Path:
         return self._folder / THUMBNAILS / f"{name}.jpg"
+
+
+def _items(scans: Sequence[Scan]) -> Iterator[Item]:
+    pictures = [picture for one in scans for picture in one.pictures]
+    ids = assign_ids(pictures)
+    shown = set(sorted(ids.values())[:MAX_PICTURES])  # Ids are hashes: a steady random draw.
+    for picture in pictures:
+        name = ids[picture.source, picture.path]
+        yield Item(name, picture, name in shown)
 
 
 def _no_pictures(found: Scan, source: Source) -> DataError:

@@ -20,7 +20,7 @@ from latentmill.datasets.images import (
 from latentmill.datasets.sources import FoundPicture
 
 THUMBNAIL_PX = 160
-_TRIED_AGAIN = frozenset({"unreadable", "out-of-memory"})  # The file's own bytes are not at fault.
+_TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The machine has a part.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,8 @@ class Decoded:
     def holds_for(self, found: FoundPicture, rules: LoadRules) -> bool:
         """Tell whether decoding the file again would tell the same."""
         same = (self.bytes, self.modified_ns) == (found.bytes, found.modified_ns)
-        return same and self.rules == _conditions(rules, self.code)
+        lasting = self.code not in _TRIED_AGAIN
+        return same and lasting and self.rules == _conditions(rules, self.code)
 
 
 def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Decoded:
@@ -55,15 +56,7 @@ def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Dec
     try:
         picture = load_picture(Path(found.file), rules)
     except PictureError as error:
-        return Decoded(
-            found.file,
-            found.bytes,
-            found.modified_ns,
-            _conditions(rules, error.code),
-            code=error.code,
-            message=error.message,
-            fix=error.fix,
-        )
+        return rejected(found, rules, error)
     if thumbnail is not None:
         _write_thumbnail(picture.image, thumbnail)
     return Decoded(
@@ -80,10 +73,33 @@ def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Dec
     )
 
 
+def rejected(found: FoundPicture, rules: LoadRules, error: PictureError) -> Decoded:
+    """Tell why a file is no usable picture."""
+    return Decoded(
+        found.file,
+        found.bytes,
+        found.modified_ns,
+        _conditions(rules, error.code),
+        code=error.code,
+        message=error.message,
+        fix=error.fix,
+    )
+
+
+def decoded_to_json(entry: Decoded) -> str:
+    """One line, keys sorted."""
+    return json.dumps(asdict(entry), sort_keys=True)
+
+
+def decoded_from_json(line: str) -> Decoded:
+    """The entry of one line."""
+    values = json.loads(line)
+    return Decoded(**{**values, "notes": tuple(values["notes"])})
+
+
 def write_decoded(path: Path, entries: Iterable[Decoded]) -> None:
     """Write one JSON line per file, keys sorted."""
-    lines = (json.dumps(asdict(entry), sort_keys=True) for entry in entries)
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    write_text(path, "".join(f"{decoded_to_json(entry)}\n" for entry in entries))
 
 
 def read_decoded(paths: Sequence[Path]) -> dict[str, Decoded]:
@@ -93,8 +109,7 @@ def read_decoded(paths: Sequence[Path]) -> dict[str, Decoded]:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         for line in lines:
             try:
-                values = json.loads(line)
-                entry = Decoded(**{**values, "notes": tuple(values["notes"])})
+                entry = decoded_from_json(line)
             except (ValueError, TypeError, KeyError):
                 continue
             known[entry.file] = entry
@@ -108,9 +123,7 @@ def part_name(files: Iterable[str]) -> str:
 
 
 def _conditions(rules: LoadRules, code: str) -> str:
-    """Say under which conditions an outcome stands; some outcomes are never taken for granted."""
-    if code in _TRIED_AGAIN:
-        return "tried again"
+    """Say under which conditions an outcome stands."""
     decoders = f", with {installed_decoders()}" if code == "unsupported-format" else ""
     return rules.fingerprint + decoders
 
