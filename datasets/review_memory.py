@@ -10,7 +10,8 @@ from typing import Any
 
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.review import ReviewRow, parse_review, same_text
+from latentmill.datasets.review import COLUMNS, ReviewRow, cells_of, same_text, unguard, unguard_all
+from latentmill.datasets.review_reading import SavedReview, damaged, read_saved
 
 NO_FILE = "no file"
 EMPTY_FLAGS = frozenset({"draft-empty", "caption-empty"})
@@ -40,33 +41,41 @@ class Memory:
     """All rows ever written, by id; `replaces` is set while `review.csv` is being replaced.
 
     It is the SHA-256 of the version that goes (NO_FILE: there was none): when that is still there,
-    the program died between the two files, and the rows here are the newer ones.
+    the program died between the two files, and the rows here are the newer ones. `last` is the id
+    of the last row in the file.
     """
 
     rows: Mapping[str, Written] = field(default_factory=dict)
     replaces: str = ""
+    last: str = ""
 
-    def texts(self) -> list[str]:
-        """The texts that latentmill wrote: they prove the encoding of a saved file."""
-        rows = [written.row for written in self.rows.values()]
-        return [text for row in rows for text in (row.draft, row.caption, row.image) if text]
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """The texts of each row: they prove the encoding of a saved file."""
+        return {key: _texts(written.row) for key, written in self.rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What `review.csv` says: rows as they are meant, and ids whose row a person deleted.
 
-    `digest` is the SHA-256 of the file's bytes, empty when there is no file.
+    `digest` is the SHA-256 of the file's bytes, empty when there is no file. `cleaned` are ids of
+    rows from which NUL was taken out.
     """
 
     rows: tuple[ReviewRow, ...]
     deleted: tuple[str, ...] = ()
     digest: str = ""
+    cleaned: tuple[str, ...] = ()
 
 
 def memory_file(layout: Layout) -> Path:
     """The file that remembers; it lies beside the captioner's report."""
     return layout.stage("caption") / "review-written.json"
+
+
+def backup(layout: Layout, number: int) -> Path:
+    """The version of `review.csv` that many versions ago."""
+    return layout.review.with_name(f"{layout.review.name}.bak-{number}")
 
 
 def read_memory(layout: Layout) -> Memory:
@@ -75,7 +84,7 @@ def read_memory(layout: Layout) -> Memory:
     try:
         values = json.loads(path.read_bytes())
         rows = {identity: _written(entry) for identity, entry in values["rows"].items()}
-        return Memory(rows, values["replaces"])
+        return Memory(rows, values["replaces"], values.get("last", ""))
     except FileNotFoundError:
         return Memory()
     except (ValueError, KeyError, TypeError) as error:
@@ -90,7 +99,7 @@ def read_memory(layout: Layout) -> Memory:
 def memory_to_json(memory: Memory) -> dict[str, Any]:
     """The object of the memory's file."""
     rows = {identity: asdict(written) for identity, written in memory.rows.items()}
-    return {"replaces": memory.replaces, "rows": rows}
+    return {"last": memory.last, "replaces": memory.replaces, "rows": rows}
 
 
 def read_review(layout: Layout, encoding: str = "auto") -> list[ReviewRow] | None:
@@ -113,12 +122,72 @@ def read_against(layout: Layout, memory: Memory, encoding: str = "auto") -> Read
     digest = hashlib.sha256(data).hexdigest()
     if digest == memory.replaces:
         return Reading(tuple(present.values()), (), digest)
-    saved = parse_review(data, str(layout.review), memory.texts(), encoding)
-    _refuse_lost_characters(saved, memory, str(layout.review))
-    rows = {row.id: _meant(row, memory.rows.get(row.id)) for row in saved}
-    deleted = tuple(identity for identity in present if identity not in rows)
+    try:
+        saved = read_saved(data, str(layout.review), _known(layout, memory), encoding)
+        deleted = _missing(saved, present, memory.last, str(layout.review))
+        _refuse_lost_characters(saved.rows, memory, str(layout.review))
+    except DataError as error:
+        raise _with_backup(error, layout) from error
+    rows = {row.id: _meant(row, memory.rows.get(row.id)) for row in saved.rows}
     kept = {identity: present[identity] for identity in deleted}
-    return Reading(tuple({**rows, **kept}.values()), deleted, digest)
+    return Reading(tuple({**rows, **kept}.values()), deleted, digest, saved.cleaned)
+
+
+def _missing(
+    saved: SavedReview, present: Mapping[str, ReviewRow], last: str, where: str
+) -> tuple[str, ...]:
+    """Ids whose row a person deleted; raises DataError when the file was cut off instead.
+
+    Some programs save no line end after the last row: then the end must be the end that was
+    written, or no row may be missing.
+    """
+    here = {row.id for row in saved.rows}
+    missing = tuple(identity for identity in present if identity not in here)
+    end = saved.open_end
+    if end is None:
+        return missing
+    what = f"the file ends after the row {end.id}, without a line end"
+    if missing and end.id != last:
+        few = ", ".join(missing[:3])
+        raise damaged(
+            f"{what}, and {len(missing)} rows are missing ({few}{' ...' if missing[3:] else ''}); "
+            "if they were deleted on purpose, put a line break at its end",
+            where,
+        )
+    before = _cell(present.get(end.id), end.column)
+    if len(end.text) < len(before) and before.startswith(end.text) and end.text:
+        raise damaged(f"{what}, within its {end.column}: {end.text!r} was {before!r}", where)
+    return missing
+
+
+def _cell(row: ReviewRow | None, column: str) -> str:
+    if row is None:
+        return ""
+    cells = dict(zip(COLUMNS, map(unguard, cells_of(row)), strict=True)) | dict(row.extra)
+    return cells.get(column, "")
+
+
+def _known(layout: Layout, memory: Memory) -> dict[str, tuple[str, ...]]:
+    """The texts of rows as they were: from memory, else from the last version that is UTF-8."""
+    if memory.rows or not backup(layout, 1).is_file():
+        return memory.texts()
+    data = backup(layout, 1).read_bytes()
+    try:
+        rows = read_saved(data, str(backup(layout, 1))).rows
+    except DataError:
+        return {}
+    return {row.id: _texts(row) for row in rows}
+
+
+def _texts(row: ReviewRow) -> tuple[str, ...]:
+    return tuple(text for text in (row.caption, row.draft, row.image, row.note) if text)
+
+
+def _with_backup(error: DataError, layout: Layout) -> DataError:
+    if not backup(layout, 1).is_file():
+        return error
+    fix = f"{error.fix}; the version before latentmill last wrote is {backup(layout, 1)}"
+    return DataError(error.what, where=error.where, expected=error.expected, fix=fix)
 
 
 def settle(row: ReviewRow, ours: Collection[str] = ()) -> ReviewRow:
@@ -142,8 +211,8 @@ def _meant(row: ReviewRow, written: Written | None) -> ReviewRow:
     if written is None:
         return settle(row)
     before = written.row
-    caption = before.caption if same_text(row.caption, before.caption) else row.caption
-    note = before.note if same_text(row.note, before.note) else row.note
+    caption = _as_typed(row.caption, before.caption)
+    note = _as_typed(row.note, before.note)
     ours = replace(
         before, caption=caption, status=row.status, note=note, draft=row.draft, extra=row.extra
     )
@@ -151,6 +220,13 @@ def _meant(row: ReviewRow, written: Written | None) -> ReviewRow:
     edited = not same_text(meant.caption, before.caption)
     by_person = edited and meant.status in ("ok", "skip")
     return replace(meant, draft=before.draft, source="person" if by_person else meant.source)
+
+
+def _as_typed(text: str, before: str) -> str:
+    """The text without what a spreadsheet did to it: also an apostrophe doubled and text added."""
+    if same_text(text, before):
+        return before
+    return text if before.startswith("'") else unguard_all(text)
 
 
 def _refuse_lost_characters(rows: Sequence[ReviewRow], memory: Memory, where: str) -> None:

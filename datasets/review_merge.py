@@ -288,6 +288,14 @@ def _problems(
                 "its row was deleted from review.csv; it was put back as it was",
                 "to leave the picture out of training give it the status `skip`",
             )
+    for identity in inputs.reading.cleaned if inputs.reading else ():
+        yield Problem(
+            identity,
+            saved[identity].image,
+            "caption-control-characters",
+            "its row in review.csv held NUL; that was taken out",
+            "look whether its texts are whole",
+        )
     for identity, row in saved.items():
         if identity not in inputs.memory.rows and identity not in rows:
             yield Problem(

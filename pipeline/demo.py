@@ -10,7 +10,8 @@ from rich.markup import escape
 from latentmill.cache.files import write_text
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.records import Report
-from latentmill.datasets.review import ReviewRow, parse_review
+from latentmill.datasets.review import ReviewRow
+from latentmill.datasets.review_reading import parse_review
 from latentmill.pipeline.config import Config, Request, load_config
 from latentmill.pipeline.config_text import config_text
 from latentmill.pipeline.demo_pictures import TRIGGER, demo_prompts, write_demo_pictures

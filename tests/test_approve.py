@@ -3,9 +3,9 @@ import pytest
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.review import ReviewRow, format_review
-from latentmill.datasets.review_memory import Memory, Written, read_review
+from latentmill.datasets.review_memory import Memory, Written, backup, read_review
 from latentmill.stages.approve import approve
-from latentmill.stages.captioning.review_file import backup, save_review
+from latentmill.stages.captioning.review_file import save_review
 
 ROWS = [
     ReviewRow("p4", "4.png", "a cat", "draft", "blip", draft="a cat"),

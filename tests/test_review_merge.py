@@ -10,6 +10,7 @@ from latentmill.datasets.review import ReviewRow, format_review
 from latentmill.datasets.review_memory import (
     NO_FILE,
     Memory,
+    backup,
     memory_file,
     memory_to_json,
     read_against,
@@ -17,7 +18,7 @@ from latentmill.datasets.review_memory import (
     read_review,
 )
 from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
-from latentmill.stages.captioning.review_file import backup, save_review
+from latentmill.stages.captioning.review_file import save_review
 
 ONE, TWO = "p000000000000001", "p000000000000002"
 
@@ -362,3 +363,102 @@ def test_a_damaged_memory_is_named(layout):
     memory_file(layout).write_text("{")
     with pytest.raises(DataError, match="damaged"):
         read_review(layout)
+
+
+def shortened(layout, num_bytes):
+    layout.review.write_bytes(layout.review.read_bytes()[:-num_bytes])
+
+
+def test_a_deleted_row_keeps_status_caption_and_note_as_they_were(layout):
+    records = [record(), record(TWO, None)]
+    run(layout, records, draft(identity=TWO))
+    edit(layout, status="skip", note="too dark", caption="a dark cat")
+    run(layout, records)
+    as_it_was = rows_of(layout)[ONE]
+    layout.review.write_bytes(format_review([rows_of(layout)[TWO]]))
+    for _ in range(2):
+        run(layout, records)
+        assert rows_of(layout)[ONE] == as_it_was
+    assert (as_it_was.status, as_it_was.note) == ("skip", "too dark")
+
+
+@pytest.mark.parametrize("end", ["mid-row", "row end", "before the line end"])
+def test_a_file_that_was_cut_off_is_refused_and_the_ways_back_are_named(layout, end):
+    records = [record(), record(TWO)]
+    run(layout, records)
+    edit(layout, status="skip")
+    layout.review.write_bytes(layout.review.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    run(layout, records)
+    whole = layout.review.read_bytes()
+    second = whole.index(TWO.encode())
+    cuts = {"mid-row": second + 30, "row end": second - 2, "before the line end": second - 1}
+    layout.review.write_bytes(whole[: cuts[end]].replace(b"a cat", b"a lost cat"))
+    kept = (layout.review.read_bytes(), memory_file(layout).read_bytes())
+    if end == "before the line end":  # A lone CR ends a line, so the last row was deleted.
+        assert read_against(layout, read_memory(layout)).deleted == (TWO,)
+        return
+    with pytest.raises(DataError, match="is damaged") as caught:
+        run(layout, records)
+    assert str(backup(layout, 1)) in caught.value.fix
+    assert "move it away and run `latentmill caption`" in caught.value.fix
+    assert (layout.review.read_bytes(), memory_file(layout).read_bytes()) == kept
+    layout.review.rename(layout.review.with_name("away.csv"))
+    run(layout, records)
+    assert layout.review.read_bytes() == whole
+
+
+def test_a_last_cell_that_lost_its_end_is_refused(layout):
+    run(layout, [record(), record(TWO)])
+    edit(layout, TWO, note="blurred at the left side")
+    run(layout, [record(), record(TWO)])
+    shortened(layout, 8)
+    with pytest.raises(DataError, match="'blurred at the lef' was 'blurred at the left side'"):
+        read_review(layout)
+
+
+def test_a_save_without_a_last_line_end_is_no_damage(layout):
+    run(layout, [record(), record(TWO)])
+    shortened(layout, 2)
+    assert [row.id for row in read_review(layout)] == [ONE, TWO]
+    layout.review.write_bytes(format_review([rows_of(layout)[TWO]])[:-2])
+    assert run(layout, [record(), record(TWO)]).problems[0].code == "row-deleted"
+
+
+def test_a_sorted_file_without_its_last_rows_and_line_end_is_refused(layout):
+    run(layout, [record(), record(TWO)])
+    layout.review.write_bytes(format_review(reversed(read_review(layout)))[:-2])
+    assert len(read_review(layout)) == 2
+    layout.review.write_bytes(format_review([rows_of(layout)[ONE]])[:-2])
+    with pytest.raises(DataError, match=f"1 rows are missing .{TWO}"):
+        read_review(layout)
+
+
+def test_nul_in_a_row_is_reported(layout):
+    run(layout, [record(), record(TWO)])
+    layout.review.write_bytes(layout.review.read_bytes().replace(b"a cat", b"a red\0 cat", 1))
+    merged = run(layout, [record(), record(TWO)])
+    assert [(p.id, p.code) for p in merged.problems] == [(ONE, "caption-control-characters")]
+    assert (rows_of(layout)[ONE].caption, rows_of(layout)[ONE].source) == ("a red cat", "person")
+
+
+def test_a_guard_that_is_doubled_in_an_edited_cell_is_taken_off(layout):
+    run(layout, [record(caption="=red cat"), record(TWO, "a cat")])
+    text = layout.review.read_bytes().replace(b"'=red cat", b"''=red cat outside")
+    layout.review.write_bytes(text)
+    assert rows_of(layout)[ONE].caption == "=red cat outside"
+
+
+def test_an_apostrophe_of_the_caption_itself_stays(layout):
+    run(layout, [record(caption="'=red cat")])
+    layout.review.write_bytes(layout.review.read_bytes().replace(b"red", b"blue"))
+    assert rows_of(layout)[ONE].caption == "'=blue cat"
+
+
+def test_the_version_before_proves_the_encoding_when_the_memory_is_gone(layout):
+    run(layout, [record(caption="一只猫"), record(TWO, "a dog")])
+    edit(layout, TWO, caption="一只狗")
+    run(layout, [record(caption="一只猫"), record(TWO, "a dog")])
+    memory_file(layout).unlink()
+    text = layout.review.read_bytes().decode("utf-8-sig")
+    layout.review.write_bytes(text.encode("gb18030"))
+    assert [row.caption for row in read_review(layout)] == ["一只猫", "一只狗"]

@@ -15,6 +15,7 @@ from latentmill.datasets.review_memory import (
     NO_FILE,
     Memory,
     Reading,
+    backup,
     memory_file,
     memory_to_json,
     read_memory,
@@ -35,21 +36,16 @@ def save_review(
     before = _read(layout.review)
     if _digest(before) != (reading.digest if reading is not None else ""):
         raise _saved_meanwhile(layout)
-    memory = replace(memory, replaces="")
+    memory = replace(memory, replaces="", last=rows[-1].id if rows else "")
     if data == before and memory == read_memory(layout):
         return False
     if data != before:
         going = replace(memory, replaces=_digest(before) or NO_FILE)
         write_json(memory_file(layout), memory_to_json(going))
-        _keep(layout.review)
+        _keep(layout)
         _replace(layout.review, data)
     write_json(memory_file(layout), memory_to_json(memory))
     return True
-
-
-def backup(layout: Layout, number: int) -> Path:
-    """The version of `review.csv` that many versions ago."""
-    return layout.review.with_name(f"{layout.review.name}.bak-{number}")
 
 
 def _read(path: Path) -> bytes:
@@ -60,13 +56,13 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest() if data else ""
 
 
-def _keep(path: Path) -> None:
+def _keep(layout: Layout) -> None:
     """Shift the kept versions by one; the oldest makes room for the one that goes now."""
-    if not path.exists():
+    if not layout.review.exists():
         return
-    names = [path, *(path.with_name(f"{path.name}.bak-{n}") for n in range(1, NUM_BACKUPS + 1))]
+    names = [layout.review, *(backup(layout, number) for number in range(1, NUM_BACKUPS + 1))]
     for newer, older in reversed(list(itertools.pairwise(names))):
-        if newer == path:
+        if newer == layout.review:
             with committed(older) as temporary:
                 shutil.copyfile(newer, temporary)
         elif newer.exists():

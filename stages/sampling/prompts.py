@@ -6,8 +6,9 @@ from pathlib import Path
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import read_manifest
-from latentmill.datasets.review import ReviewRow, parse_review
+from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import read_review
+from latentmill.datasets.review_reading import parse_review
 from latentmill.datasets.selection import select_samples
 from latentmill.stages.settings import Source
 
