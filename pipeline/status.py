@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from latentmill.datasets.errors import LatentmillError
+from latentmill.datasets.errors import DataError, LatentmillError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import read_manifest
 from latentmill.datasets.review_memory import read_review
@@ -83,7 +83,7 @@ def _stage_state(name: str, config: Config, layout: Layout) -> StageState:
     try:
         units = make_stage(name, Choice(config)).plan()
     except LatentmillError as error:
-        return StageState(name, "blocked", error.what, counts)
+        return StageState(name, "blocked", error.what.splitlines()[0].rstrip(":"), counts)
     waiting = sum(unit.size for unit in units)
     if not counts:
         return StageState(name, "missing", f"not run yet, {waiting} pictures to do", counts)
@@ -130,8 +130,12 @@ def _ledger(
 
 
 def _selection(config: Config, layout: Layout) -> Selection | None:
+    """What would be trained on; None before `validate`, or while `review.csv` blocks `caption`."""
     if not layout.manifest.exists():
         return None
-    rows = read_review(layout, config.caption.review_encoding)
+    try:
+        rows = read_review(layout, config.caption.review_encoding)
+    except DataError:
+        return None
     accept = config.caption.accept_drafts
     return select_samples(read_manifest(layout.manifest), rows, config.sources(), accept)

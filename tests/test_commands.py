@@ -218,3 +218,12 @@ def test_processes_write_what_serial_writes(
         assert _answer(capsys, "validate", "--data", folder, *flags)[0] == 0
     manifests = [(tmp_path / work / "validate" / "manifest.jsonl").read_bytes() for work in "ab"]
     assert manifests[0] == manifests[1]
+
+
+def test_status_shows_a_review_that_cannot_be_read_as_blocked(
+    reviewed: list[str | Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w" / "review.csv").write_bytes(b"PK\x03\x04 xl/workbook.xml")
+    code, said = _answer(capsys, "status", *reviewed)
+    assert code == 0
+    assert "caption   blocked  review.csv is no CSV file but an Excel workbook (.xlsx)" in said
