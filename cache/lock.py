@@ -30,7 +30,8 @@ def held(path: Path, purpose: str) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = _acquire(path)
     try:
-        _describe_owner(handle, purpose)
+        with explained_failures(path.parent):
+            _describe_owner(handle, purpose)
         yield
     finally:
         if os.name != "nt":
