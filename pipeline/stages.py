@@ -100,7 +100,7 @@ def _sample(config: Config, choice: Choice) -> Stage[Any, Any]:
 def _export(config: Config, choice: Choice) -> Stage[Any, Any]:
     from latentmill.stages.export import Export
 
-    return Export(config.export, config.layout(), choice.run)
+    return Export(config.export, config.layout(), choice.run, config.model)
 
 
 _MAKERS = {

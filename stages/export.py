@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from latentmill.cache.files import write_bytes
+from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.records import Report
-from latentmill.stages.lora import chosen as chosen_lora
-from latentmill.stages.lora.chosen import ChosenLora, choose_lora, effect_problems
-from latentmill.stages.settings import ExportSettings
-from latentmill.stages.training.run_folder import LORA_FILE
+from latentmill.datasets.records import Problem, Report
+from latentmill.stages.lora.chosen import ChosenLora, at_step, choose_lora, effect_problems
+from latentmill.stages.lora.fitting import Pair
+from latentmill.stages.lora.merged_model import require_free
+from latentmill.stages.lora.output_files import target_files
+from latentmill.stages.settings import ExportSettings, ModelSettings
 
 if TYPE_CHECKING:
     from latentmill.stages.lora.layouts import LoraWeights
 
-PEFT_CONFIG_FILE: Final = "adapter_config.json"
 LISTS_OF_TAGS: Final = (
     *("ss_tag_frequency", "ss_datasets", "ss_dataset_dirs", "ss_reg_dataset_dirs"),
     *("ss_bucket_info", "ss_training_comment"),
 )
 """Fields of foreign headers that hold captions, tags or folder names: not passed on."""
-HASHES: Final = ("sshs_model_hash", "sshs_legacy_hash", "modelspec.hash_sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,27 @@ class ExportUnit:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written, and what is in it."""
+    """What was written, and what is in it; `notes` say what was given up for it."""
 
     files: tuple[Path, ...]
     num_layers: int
     rank: int
     digest: str
+    notes: tuple[str, ...]
+    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Writes a run's LoRA, or any LoRA file, in the layout that the settings name."""
+    """Writes a run's LoRA, or any LoRA file, in the layout that the settings name.
+
+    With `export.merge` it writes the whole model instead, the LoRA added to its UNet.
+    """
 
     settings: ExportSettings
     layout: Layout
     run_or_file: Path | None
+    model: ModelSettings
 
     @property
     def name(self) -> str:
@@ -68,25 +74,34 @@ class Export:
     def plan(self) -> Sequence[ExportUnit]:
         """Find the LoRA and decide where it goes; raises UsageError if either cannot be."""
         lora = choose_lora(self.layout, self.run_or_file)
-        return (ExportUnit(lora, target_files(self.settings, lora)),)
+        if self.settings.step:
+            lora = at_step(lora, self.settings.step)
+        if not self.settings.merge:
+            return (ExportUnit(lora, target_files(self.settings, lora)),)
+        if self.settings.output:
+            raise UsageError(
+                "export.output and export.merge are both given",
+                expected="one of them: a LoRA file, or a whole model",
+            )
+        folder = Path(self.settings.merge).expanduser()
+        require_free(folder)
+        return (ExportUnit(lora, (folder,)),)
 
     def work(self, unit: ExportUnit, tick: Callable[[int], None]) -> Exported:
         """Convert and write; a file that is already there with the same bytes is left alone."""
         from latentmill.stages.lora.layouts import read_lora
 
-        weights = read_lora(unit.lora.file)
-        contents = self._contents(weights, unit)
-        for file, content in contents.items():
-            _refuse_other(file, content, self.settings)
-        for file, content in contents.items():
-            if not file.is_file() or file.read_bytes() != content:
-                write_bytes(file, content)
+        weights, notes = self._changed(read_lora(unit.lora.file))
+        commit = self._merge if self.settings.merge else self._write
+        digest = commit(weights, unit)
         tick(1)
         return Exported(
-            files=tuple(contents),
+            files=unit.files,
             num_layers=len(weights.layers),
             rank=weights.rank,
-            digest=sha256(contents[unit.files[0]]).hexdigest(),
+            digest=digest,
+            notes=notes,
+            problems=effect_problems(unit.lora.file),
         )
 
     def finish(self, results: Sequence[Exported]) -> Report:
@@ -100,10 +115,43 @@ class Export:
                 "layers": exported.num_layers,
                 "rank": exported.rank,
             },
-            problems=effect_problems(exported.files[0]),
+            problems=exported.problems,
             fingerprint=exported.digest,
-            next_steps=loading_steps(self.settings, exported.files[0]),
+            next_steps=(*exported.notes, *loading_steps(self.settings, exported.files[0])),
         )
+
+    def _changed(self, lora: "LoraWeights") -> "tuple[LoraWeights, tuple[str, ...]]":
+        """Shrink and round as the settings ask."""
+        from latentmill.stages.lora.shrink import shrink
+        from latentmill.stages.lora.storage import stored_as
+
+        notes: tuple[str, ...] = ()
+        if self.settings.rank:
+            shrunk = shrink(lora, self.settings.rank)
+            lora = shrunk.lora
+            notes = (
+                f"rank {lora.rank} keeps {shrunk.kept:.2%} of the LoRA's energy; "
+                f"least in {shrunk.worst}: {shrunk.least:.2%}",
+            )
+        return stored_as(lora, self.settings.dtype), notes
+
+    def _write(self, weights: "LoraWeights", unit: ExportUnit) -> str:
+        contents = self._contents(weights, unit)
+        for file, content in contents.items():
+            _refuse_other(file, content, self.settings)
+        for file, content in contents.items():
+            if not file.is_file() or file.read_bytes() != content:
+                write_bytes(file, content)
+        return sha256(contents[unit.files[0]]).hexdigest()
+
+    def _merge(self, weights: "LoraWeights", unit: ExportUnit) -> str:
+        from latentmill.stages.lora.merged_model import Merge, write_merged_model
+
+        (folder,) = unit.files
+        pair = Pair(unit.lora.file, self.model.id)
+        files = resolve(self.model.id, self.model.revision)
+        write_merged_model(weights, Merge(files, pair, self.settings.scale, folder))
+        return sha256(unit.lora.file.read_bytes()).hexdigest()
 
     def _contents(self, weights: "LoraWeights", unit: ExportUnit) -> dict[Path, bytes]:
         from latentmill.cache.tensor_file import tensor_bytes
@@ -117,31 +165,14 @@ class Export:
         if self.settings.layout == "diffusers":
             header |= lora.diffusers_header(weights)
             return {unit.files[0]: tensor_bytes(lora.to_diffusers(weights), header)}
-        return {unit.files[0]: _kohya_bytes(weights, header)}
-
-
-def target_files(settings: ExportSettings, lora: ChosenLora) -> tuple[Path, ...]:
-    """Return the files to write, the weights first; raises UsageError for a useless `output`."""
-    output = (
-        Path(settings.output).expanduser() if settings.output else _default_folder(settings, lora)
-    )
-    if settings.layout == "peft":
-        if output.suffix in {".safetensors", *chosen_lora.PICKLES} or output.is_file():
-            raise UsageError(
-                "the PEFT layout is a folder of two files",
-                where=f"export.output = {output}",
-                expected="a folder, new or with an earlier export of the same LoRA",
-            )
-        return (output / chosen_lora.PEFT_FILE, output / PEFT_CONFIG_FILE)
-    names = {"diffusers": chosen_lora.DIFFUSERS_FILE, "kohya": f"{lora.name}.safetensors"}
-    file = _file_of(output, names[settings.layout])
-    if file.exists() and file.samefile(lora.file):
-        raise UsageError("the output is the LoRA itself", where=f"export.output = {output}")
-    return (file,)
+        return {unit.files[0]: _kohya_content(weights, header)}
 
 
 def loading_steps(settings: ExportSettings, file: Path) -> tuple[str, ...]:
     """Say how the exported file is loaded, in two lines that can be pasted."""
+    if settings.merge:
+        loaded = f"pipeline = StableDiffusionPipeline.from_pretrained({str(file)!r})"
+        return (f"merged: {file}, a whole model of its own", loaded)
     opened = "pipeline = StableDiffusionPipeline.from_pretrained(MODEL)"
     if settings.layout == "peft":
         loaded = f"unet = PeftModel.from_pretrained(pipeline.unet, {str(file.parent)!r})"
@@ -156,24 +187,6 @@ def loading_steps(settings: ExportSettings, file: Path) -> tuple[str, ...]:
     return (f"exported: {file}", opened, loaded)
 
 
-def _default_folder(settings: ExportSettings, lora: ChosenLora) -> Path:
-    is_main = lora.run is not None and lora.file.name == LORA_FILE
-    folder = lora.file.parent / "export"
-    return folder / settings.layout if is_main else folder / lora.file.stem / settings.layout
-
-
-def _file_of(output: Path, name: str) -> Path:
-    if output.suffix == ".safetensors" and not output.is_dir():
-        return output
-    if output.suffix.lower() in chosen_lora.PICKLES or output.is_file():
-        raise UsageError(
-            "a LoRA is written as .safetensors only",
-            where=f"export.output = {output}",
-            expected="a name that ends in .safetensors, or a folder",
-        )
-    return output / name
-
-
 def _refuse_other(file: Path, content: bytes, settings: ExportSettings) -> None:
     if settings.output and file.is_file() and file.read_bytes() != content:
         raise UsageError(
@@ -185,15 +198,15 @@ def _refuse_other(file: Path, content: bytes, settings: ExportSettings) -> None:
 
 def _kept_header(file: Path) -> dict[str, str]:
     """Take over what the source's header says, without hashes and lists of tags or folders."""
+    from latentmill.stages.lora.kohya_file import HASH_FIELDS
     from latentmill.stages.lora.layouts import DIFFUSERS_CONFIG_KEY, read_header
 
-    left_out = {*LISTS_OF_TAGS, *HASHES, DIFFUSERS_CONFIG_KEY}
+    left_out = {*LISTS_OF_TAGS, *HASH_FIELDS, DIFFUSERS_CONFIG_KEY}
     return {key: text for key, text in read_header(file).items() if key not in left_out}
 
 
-def _kohya_bytes(weights: "LoraWeights", header: Mapping[str, str]) -> bytes:
-    from latentmill.cache.tensor_file import tensor_bytes
-    from latentmill.stages.lora.layouts import to_kohya
+def _kohya_content(weights: "LoraWeights", header: Mapping[str, str]) -> bytes:
+    from latentmill.stages.lora.kohya_file import kohya_bytes
     from latentmill.stages.lora.one_alpha import with_one_alpha
 
     uniform = with_one_alpha(weights)
@@ -202,4 +215,4 @@ def _kohya_bytes(weights: "LoraWeights", header: Mapping[str, str]) -> bytes:
         "ss_network_dim": str(uniform.rank),
         "ss_network_alpha": f"{uniform.alpha:g}",
     }
-    return tensor_bytes(to_kohya(uniform), {**header, **fields})
+    return kohya_bytes(uniform, {**header, **fields})

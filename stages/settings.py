@@ -216,6 +216,19 @@ class ExportSettings(BaseModel):
         description="File or folder to write, where no other file is; empty: `export` beside the "
         "LoRA, replaced by each export.",
     )
+    dtype: Literal["keep", "float32", "float16", "bfloat16"] = Field(
+        "keep", description="Type of the stored weights; `keep` is that of the source."
+    )
+    rank: int = Field(
+        0, ge=0, description="Shrink to this rank by singular values; 0 keeps the rank."
+    )
+    step: int = Field(
+        0, ge=0, description="Take the run's saved state of this step; 0 is the run's LoRA."
+    )
+    merge: str = Field(
+        "", description="Folder for the whole model with the LoRA added; no LoRA file is written."
+    )
+    scale: float = Field(1.0, ge=-4, le=4, description="Strength of the LoRA in a merged model.")
 
 
 class EngineSettings(BaseModel):

@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from latentmill.pipeline.tinysd.architecture import build_unet, write_random_mod
 from latentmill.stages.export import Export
 from latentmill.stages.lora.layers import LoraShape, attach, take_weights
 from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, read_lora, to_kohya
-from latentmill.stages.settings import ExportSettings
+from latentmill.stages.settings import ExportSettings, ModelSettings
 
 PARITY = "kohya_sd15_unet_lora_keys_rank4.tsv"
 LAYOUTS = ("kohya", "diffusers", "peft")
@@ -51,7 +52,9 @@ def run_of(work: Path, lora: LoraWeights, header: dict[str, str] | None = None) 
 
 
 def export(work: Path, layout: str, chosen: Path | None = None, output: str = "") -> Report:
-    stage = Export(ExportSettings(layout=layout, output=output), Layout(work), chosen)
+    stage = Export(
+        ExportSettings(layout=layout, output=output), Layout(work), chosen, ModelSettings()
+    )
     results = [stage.work(unit, lambda _: None) for unit in stage.plan()]
     return stage.finish(results)
 
@@ -286,3 +289,51 @@ def test_layers_of_a_text_encoder_are_said_to_be_left_out(
 
 def _shape(text: str) -> tuple[int, ...]:
     return tuple(int(side) for side in text.split("x"))
+
+
+def export_with(work: Path, **settings: object) -> Report:
+    stage = Export(ExportSettings(**settings), Layout(work), None, ModelSettings())
+    return stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+
+
+def test_a_lower_rank_and_another_type_are_written_apart_and_load(
+    tmp_path: Path, model: Path
+) -> None:
+    _, lora = trained_unet(model)
+    run = run_of(tmp_path, lora)
+    report = export_with(tmp_path, layout="kohya", rank=2, dtype="float16")
+    file = run / "export" / "kohya-rank-2-float16" / "001-hatched-rank-2-float16.safetensors"
+    tensors = load_file(file)
+    assert {at.dtype for key, at in tensors.items() if "alpha" not in key} == {torch.float16}
+    assert {int(at.shape[0]) for key, at in tensors.items() if "lora_down" in key} == {2}
+    assert {float(at) for key, at in tensors.items() if "alpha" in key} == {1.5}
+    assert re.match(
+        r"rank 2 keeps \d\d\.\d\d% of the LoRA's energy; least in ", report.next_steps[0]
+    )
+    load(model).load_lora_weights(str(file))
+
+
+def test_weights_that_do_not_fit_the_type_are_refused_by_name(tmp_path: Path) -> None:
+    layer = LoraLayer(torch.ones(2, 7), torch.full((9, 2), 1e5), 2.0)
+    run_of(tmp_path, LoraWeights({"mid_block.attentions.0.proj_in": layer}))
+    with pytest.raises(
+        UsageError, match=r"mid_block\.attentions\.0\.proj_in do not fit into float16"
+    ):
+        export_with(tmp_path, dtype="float16")
+
+
+def test_an_earlier_step_of_the_run_is_exported_from_its_saved_state(
+    tmp_path: Path, model: Path
+) -> None:
+    _, lora = trained_unet(model)
+    run = run_of(tmp_path, LoraWeights({}))
+    state = run / "state" / "step-000120"
+    state.mkdir(parents=True)
+    save_file({k: at.contiguous() for k, at in to_kohya(lora).items()}, state / "lora.safetensors")
+    (state / "state.json").write_text("{}")
+    export_with(tmp_path, layout="diffusers", step=120)
+    file = run / "export" / "diffusers-step-120" / "pytorch_lora_weights.safetensors"
+    assert read_lora(file).layers.keys() == lora.layers.keys()
+    with pytest.raises(UsageError, match="no saved state of step 7") as caught:
+        export_with(tmp_path, step=7)
+    assert caught.value.expected == "one of the steps 120"

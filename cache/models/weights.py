@@ -108,6 +108,20 @@ def read_part_config(files: ModelFiles, kind: type[ConfigT]) -> ConfigT:
     return parse_config(kind, values, path)
 
 
+def stored_dtype(files: ModelFiles, part: Part) -> "torch.dtype":
+    """Tell the type of a part's weights on disk from the first tensor of floats."""
+    import torch
+    from safetensors import safe_open
+
+    kinds = {"F16": torch.float16, "BF16": torch.bfloat16}
+    prefix = single_file.PREFIXES.get(part, "") if files.single_file else ""
+    paths = [path for path in part_files(files, part) if path.suffix == ".safetensors"]
+    with safe_open(paths[0], framework="pt") as file:
+        # A safetensors handle has keys() but is no mapping: it cannot be iterated.
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+        return kinds.get(file.get_slice(names[0]).get_dtype(), torch.float32)
+
+
 def load_unet(files: ModelFiles, dtype: "torch.dtype | None" = None) -> "UNet2DConditionModel":
     """Load the UNet on the CPU, fp32 unless told otherwise; no other part is touched."""
     from diffusers import UNet2DConditionModel

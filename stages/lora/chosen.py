@@ -7,6 +7,7 @@ from typing import Final
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem
+from latentmill.stages.training.checkpoint import list_states
 from latentmill.stages.training.run_folder import LORA_FILE, find_run, list_runs
 
 DIFFUSERS_FILE: Final = "pytorch_lora_weights.safetensors"
@@ -41,6 +42,25 @@ def choose_lora(layout: Layout, wanted: Path | None) -> ChosenLora:
             expected="a run's name or folder, or a .safetensors file",
         )
     return _describe(_file_in(find_run(layout, wanted)), layout)
+
+
+def at_step(lora: ChosenLora, step: int) -> ChosenLora:
+    """Find the LoRA as it was after `step`; UsageError names the steps that are kept."""
+    if lora.run is None:
+        raise UsageError(
+            "a single LoRA file has no earlier steps",
+            where=f"export.step = {step}, {lora.file}",
+            expected="a run",
+        )
+    kept = {int(state.name.removeprefix("step-")): state for state in list_states(lora.run)}
+    if step not in kept:
+        raise UsageError(
+            f"{lora.run.name} has no saved state of step {step}",
+            where=str(lora.run),
+            expected=f"one of the steps {', '.join(map(str, kept)) or '(none is kept)'}",
+            fix="train.save_every and train.keep_states decide which are saved and kept",
+        )
+    return ChosenLora(kept[step] / LORA_FILE, f"{lora.name}-step-{step}", lora.run)
 
 
 def effect_problems(file: Path) -> tuple[Problem, ...]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from latentmill.datasets.errors import DivergedError, ModelError, UsageError
+from latentmill.datasets.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from latentmill.cache.models.weights import ModelFiles
     from latentmill.stages.encoding.encoders import Encoders
-    from latentmill.stages.lora.layouts import LoraLayer, LoraWeights
+    from latentmill.stages.lora.layouts import LoraWeights
 
 ADAPTER: Final = "latentmill"
 
@@ -112,47 +112,19 @@ def load_sampler(key: SamplerKey) -> Sampler:
     from latentmill.cache.models import weights
     from latentmill.stages.device import choose_device
     from latentmill.stages.encoding.encoders import Encoders, EncoderSettings
+    from latentmill.stages.lora.fitting import Pair, require_fit
     from latentmill.stages.lora.layouts import read_lora
 
     device = choose_device(key.device, "sample.device")
     lora = read_lora(key.lora)
     files = weights.resolve(key.model_id, key.revision)
     unet = weights.load_unet(files)
-    require_fit(lora, unet, key)
+    require_fit(lora, unet, Pair(key.lora, key.model_id))
     with weights.quiet():
         _attach(unet, lora, key.lora_scale)
         unet.to(device, torch.float16 if device.type == "cuda" else torch.float32)
     encoders = Encoders(EncoderSettings(files, key.device, "float32", key.clip_skip))
     return Sampler(_assemble(files, unet, weights.load_vae(files).to(device)), encoders)
-
-
-def require_fit(lora: "LoraWeights", unet: "torch.nn.Module", key: SamplerKey) -> None:
-    """Raise when layers of the LoRA are not in the UNet, or have another shape there."""
-    import torch
-
-    shapes = {name: tuple(at.shape) for name, at in unet.named_parameters()}
-    unfit = [
-        name for name, layer in lora.layers.items() if shapes.get(f"{name}.weight") != _shape(layer)
-    ]
-    if unfit:
-        raise UsageError(
-            f"{len(unfit)} of {len(lora.layers)} layers of the LoRA do not fit the model's UNet, "
-            f"such as {unfit[0]}",
-            where=f"{key.lora} on {key.model_id}",
-            expected="a LoRA that was trained for this model",
-            fix="give the model that it was trained for with --model",
-        )
-    tensors = [part for at in lora.layers.values() for part in (at.down, at.up)]
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-        raise DivergedError(
-            "the LoRA holds numbers that are not finite: its training diverged",
-            where=str(key.lora),
-            fix="train again with half of train.learning_rate, or use an earlier file of the run",
-        )
-
-
-def _shape(layer: "LoraLayer") -> tuple[int, ...]:
-    return (int(layer.up.shape[0]), *(int(side) for side in layer.down.shape[1:]))
 
 
 def _assemble(files: "ModelFiles", unet: Any, vae: Any) -> Any:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from latentmill.cache.files import TEMPORARY_SUFFIX, remove_leftovers, write_bytes, write_json
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DataError, UsageError
-from latentmill.stages.lora.layouts import LoraWeights, from_kohya, to_kohya
+from latentmill.stages.lora.kohya_file import kohya_bytes
+from latentmill.stages.lora.layouts import LoraWeights, from_kohya
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +66,7 @@ def save_state(run: Path, state: State, header: Mapping[str, str], keep: int) ->
     folder = run / "state" / f"step-{state.progress.step:06}"
     if not folder.is_dir():
         files = {
-            LORA_FILE: tensor_bytes(to_kohya(state.lora), header),
+            LORA_FILE: kohya_bytes(state.lora, header),
             OPTIMIZER_FILE: tensor_bytes(state.optimizer, {"format": "pt"}),
         }
         _commit_folder(folder, files, _values(state))

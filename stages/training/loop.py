@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.disk import FULL
 from latentmill.cache.files import write_bytes
 from latentmill.cache.mapped import MappedCache
-from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DiskFullError, DivergedError
 from latentmill.stages.lora.header import Provenance, lora_header
-from latentmill.stages.lora.layouts import to_kohya
+from latentmill.stages.lora.kohya_file import kohya_bytes
 from latentmill.stages.settings import TrainSettings
 from latentmill.stages.training.checkpoint import Progress, State, save_state
 from latentmill.stages.training.diffusion import Chance, seed_of
@@ -150,7 +149,7 @@ def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
     header = lora_header(job.settings, job.origin, progress.step)
     try:
         # The LoRA first: a run whose last state is there must have its last LoRA.
-        write_bytes(job.run / LORA_FILE, tensor_bytes(to_kohya(state.lora), header))
+        write_bytes(job.run / LORA_FILE, kohya_bytes(state.lora, header))
         save_state(job.run, state, header, job.settings.keep_states)
     except OSError as error:
         if error.errno not in FULL:
