@@ -1,6 +1,7 @@
 """Names and first bytes of a file -> what kind of file it is."""
 
 import unicodedata
+from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
 
 PICTURE_SUFFIXES = {
     ".jpg": "JPEG",
@@ -38,8 +39,15 @@ PICTURE_SUFFIXES = {
 }
 """Endings that a person expects to be taken for pictures -> the content they promise."""
 
-SYSTEM_NAMES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"})
-SYSTEM_FOLDERS = frozenset(
+_SYSTEM_NAMES = {
+    ".ds_store": ".DS_Store",
+    "thumbs.db": "Thumbs.db",
+    "ehthumbs.db": "Thumbs.db",
+    "ehthumbs_vista.db": "Thumbs.db",
+    "desktop.ini": "desktop.ini",
+    "icon\r": "folder icon",
+}
+_SYSTEM_FOLDERS = frozenset(
     {"__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
 )
 
@@ -92,14 +100,24 @@ def stem_key(name: str) -> str:
     return unicodedata.normalize("NFC", stem if dot and stem else name)
 
 
-def is_system_file(name: str) -> bool:
-    """Tell whether an operating system left this file (hidden files included)."""
-    return name.startswith(".") or name.casefold() in SYSTEM_NAMES
+def system_file_kind(name: str) -> str:
+    """Say what an operating system left here; `hidden file` for other names with a dot in front."""
+    if name.startswith("._"):
+        return "AppleDouble file (._)"
+    return _SYSTEM_NAMES.get(name.casefold(), "hidden file" if name.startswith(".") else "")
 
 
-def is_system_folder(name: str) -> bool:
-    """Tell whether a folder holds no one's pictures: hidden, or a system's own."""
-    return name.startswith(".") or name.casefold() in SYSTEM_FOLDERS
+def system_folder_kind(name: str) -> str:
+    """Say what kind of folder holds no one's pictures: a system's own, or a hidden one."""
+    if name.casefold() in _SYSTEM_FOLDERS:
+        return "system folder"
+    return "hidden folder" if name.startswith(".") else ""
+
+
+def special_kind(mode: int) -> str:
+    """Name what is neither file nor folder by its mode: opening it could wait for ever."""
+    tests = {S_ISFIFO: "named pipe", S_ISSOCK: "socket", S_ISCHR: "device", S_ISBLK: "device"}
+    return next((name for test, name in tests.items() if test(mode)), "")
 
 
 def content_kind(head: bytes) -> str:

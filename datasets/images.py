@@ -1,16 +1,17 @@
 """A picture file -> upright 8-bit sRGB pixels: the one loader of every stage."""
 
 import hashlib
-import struct
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import PIL
-from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageFile, PngImagePlugin
 
 from latentmill.datasets.colour import to_srgb
 from latentmill.datasets.filekinds import (
@@ -18,9 +19,20 @@ from latentmill.datasets.filekinds import (
     PICTURE_SUFFIXES,
     content_kind,
     describe_content,
+    special_kind,
     suffix_of,
 )
 from latentmill.datasets.orientation import read_turn
+from latentmill.datasets.picture_error import PictureError, explain_decoder_error, too_large
+
+__all__ = [
+    "LoadRules",
+    "Picture",
+    "PictureError",
+    "installed_decoders",
+    "load_picture",
+    "pixel_hash",
+]
 
 LOADER_VERSION = 1
 """Raise when the same file would give other pixels than before."""
@@ -28,7 +40,7 @@ LOADER_VERSION = 1
 _STILLS = frozenset({"JPEG", "MPO", "HEIF"})  # Several images inside, but one photograph.
 _MAX_TEXT_BYTES = 64 * 2**20  # Prompts and workflows in PNG chunks grow beyond Pillow's 1 MB.
 _NO_LIMIT = 1e9  # Megapixels; `inf` is a setting, but no whole number.
-_TRUNCATED = ("truncated", "broken data stream", "unexpected end", "not enough", "premature")
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +72,19 @@ class Picture:
     notes: tuple[str, ...]
 
 
-class PictureError(Exception):
-    """A file that cannot be used as a picture: code, message and what to do."""
-
-    def __init__(self, code: str, message: str, fix: str) -> None:
-        super().__init__(code, message, fix)
-        self.code = code
-        self.message = message
-        self.fix = fix
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.code}): {self.fix}"
-
-
 def load_picture(path: Path, rules: LoadRules) -> Picture:
     """Decode every pixel of `path`; raise PictureError for whatever a decoder may raise."""
-    head = _read_head(path)
-    kind = content_kind(head)
-    formats = _decoders(kind, head)
-    try:
-        with _quiet(rules), Image.open(path, formats=formats) as image:
-            return _decode(image, path, kind, rules)
-    except PictureError:
-        raise
-    except Exception as error:  # Decoders raise any class; each costs this one picture only.
-        raise _explain(error, kind) from error
+    with _open_file(path) as file:
+        head = _read_head(file, path)
+        kind = content_kind(head)
+        formats = _decoders(kind, head)
+        try:
+            with _quiet(rules), Image.open(file, formats=formats) as image:
+                return _decode(image, path, kind, rules)
+        except PictureError:
+            raise
+        except Exception as error:  # Decoders raise any class; each costs this one picture only.
+            raise explain_decoder_error(error, kind) from error
 
 
 def pixel_hash(image: Image.Image) -> str:
@@ -94,13 +94,45 @@ def pixel_hash(image: Image.Image) -> str:
     return digest.hexdigest()
 
 
-def _read_head(path: Path) -> bytes:
+def _open_file(path: Path) -> IO[bytes]:
+    """Open a regular file once, so that all is read from what was looked at first.
+
+    A file, not its name, is given to Pillow: of a name it maps some formats into memory, and a
+    file that is cut short meanwhile then ends the process (SIGBUS).
+    """
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        _require_regular(path.stat().st_mode)
+        file = os.fdopen(os.open(path, _READ), "rb")
     except OSError as error:
-        what = f"The file cannot be read: {error.strerror or error}"
-        raise PictureError("unreadable", what, "Check the file and its permissions.") from error
+        raise _unreadable(path, error) from error
+    try:
+        _require_regular(os.fstat(file.fileno()).st_mode)
+    except PictureError:
+        file.close()
+        raise
+    return file
+
+
+def _require_regular(mode: int) -> None:
+    if kind := special_kind(mode):
+        what = f"A {kind}, not a file; it is not opened"
+        raise PictureError("not-a-file", what, "Remove it, or put the picture in its place.")
+
+
+def _unreadable(path: Path, error: OSError) -> PictureError:
+    if isinstance(error, FileNotFoundError) and path.is_symlink():
+        what, fix = "A link whose target is missing", "Put the target back, or remove the link."
+        return PictureError("unreadable", what, fix)
+    what = f"The file cannot be read: {error.strerror or error}"
+    return PictureError("unreadable", what, "Check the file and its permissions.")
+
+
+def _read_head(file: IO[bytes], path: Path) -> bytes:
+    try:
+        head = file.read(HEAD_BYTES)
+        file.seek(0)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     if not head:
         raise PictureError("zero-bytes", "The file is empty (0 bytes)", "Copy or fetch it again.")
     if suffix_of(path.name) in PICTURE_SUFFIXES and _is_raw(path.name, head):
@@ -186,15 +218,7 @@ def _decode(image: ImageFile.ImageFile, path: Path, kind: str, rules: LoadRules)
 def _check_size(image: Image.Image, rules: LoadRules) -> None:
     megapixels = image.width * image.height / 1e6
     if megapixels > rules.max_megapixels:
-        raise _too_large(f"{image.width} x {image.height} px ({megapixels:.0f} megapixels)")
-
-
-def _too_large(size: str) -> PictureError:
-    return PictureError(
-        "too-many-pixels",
-        f"{size} are above the limit of `validate.max_megapixels`",
-        "Scale the picture down, or raise the limit if the size is meant.",
-    )
+        raise too_large(f"{image.width} x {image.height} px ({megapixels:.0f} megapixels)")
 
 
 def _name_notes(name: str, kind: str) -> tuple[str, ...]:
@@ -213,36 +237,4 @@ def _frame_notes(image: ImageFile.ImageFile, rules: LoadRules) -> tuple[str, ...
         "animated",
         f"{frames} frames or pages in one file",
         'Keep one of them, or set `validate.animated = "first-frame"`.',
-    )
-
-
-def _explain(error: Exception, kind: str) -> PictureError:
-    """Turn what a decoder raised into a reject with the decoder's own words."""
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, UnidentifiedImageError):
-        said = "its decoder does not recognise it"  # Pillow's words repeat the path.
-    words = str(error).casefold()
-    if isinstance(error, MemoryError):
-        return PictureError(
-            "out-of-memory", f"{kind} that does not fit in memory", "Scale it down, or free memory."
-        )
-    if isinstance(error, Image.DecompressionBombError):
-        return _too_large("The pixels that the header declares")
-    if "too large" in words or "max_text" in words:
-        return PictureError(
-            "metadata-too-large",
-            f"{kind} with oversized text or profile ({said})",
-            "Save the picture again without its metadata.",
-        )
-    cut = isinstance(error, EOFError | struct.error) or any(word in words for word in _TRUNCATED)
-    if cut and not isinstance(error, UnidentifiedImageError):
-        return PictureError(
-            "truncated",
-            f"{kind} whose end is missing ({said})",
-            "Copy or download it again; what is left of it is not used.",
-        )
-    return PictureError(
-        "decoder-error",
-        f"{kind} that cannot be decoded ({said})",
-        "Open it in an image editor and save it again, or remove it.",
     )

@@ -38,7 +38,8 @@ class Scan:
 
     `tables` are CSV and JSON-lines files that may hold captions, `others` files of no known use.
     `ignored` counts what is neither picture nor caption, by reason. `unreadable` are folders that
-    could not be opened. `fingerprint` changes with the name, size or time of any file.
+    could not be opened. `hidden` counts pictures passed over by the hidden file or folder.
+    `fingerprint` changes with the name, size or time of any file.
     """
 
     source: int
@@ -49,6 +50,7 @@ class Scan:
     ignored: Mapping[str, int]
     others: tuple[str, ...]
     unreadable: tuple[str, ...]
+    hidden: Mapping[str, int]
     fingerprint: str
 
     @property
@@ -92,6 +94,7 @@ def scan(
         dict(ignored),
         tuple(others),
         tuple(walk.unreadable),
+        dict(walk.hidden),
         _fingerprint(walk.files),
     )
 

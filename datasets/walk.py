@@ -6,10 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR
 
 from latentmill.datasets.errors import UsageError
-from latentmill.datasets.filekinds import is_system_file, is_system_folder
+from latentmill.datasets.filekinds import (
+    PICTURE_SUFFIXES,
+    special_kind,
+    suffix_of,
+    system_file_kind,
+    system_folder_kind,
+)
+
+_MOST_COUNTED = 100_000  # Files in one hidden folder; a version control's can hold millions.
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +31,16 @@ class Entry:
 
 @dataclass(slots=True)
 class Walk:
-    """The state of one walk: files found, what was passed over, folders already seen."""
+    """The state of one walk: files found, what was passed over, folders already seen.
+
+    `ignored` counts files and folders by reason, `hidden` pictures by the hidden file or folder.
+    """
 
     root: Path
     excluded: frozenset[tuple[int, int]]
     files: list[Entry]
     ignored: Counter[str]
+    hidden: Counter[str]
     unreadable: list[str]
     seen: set[tuple[int, int]]
 
@@ -40,7 +52,7 @@ def walk_folder(folder: Path, excluded: Sequence[Path]) -> Walk:
     is no folder or cannot be read.
     """
     identities = frozenset(one for path in excluded if (one := _identity(path)) is not None)
-    walk = Walk(folder, identities, [], Counter(), [], set())
+    walk = Walk(folder, identities, [], Counter(), Counter(), [], set())
     try:
         links = _take_folder(walk, "")
     except FileNotFoundError as error:
@@ -107,21 +119,42 @@ def _take_folder(walk: Walk, prefix: str) -> list[str]:
 def _take(walk: Walk, entry: os.DirEntry[str], path: str) -> bool:
     """Take in one entry unless it is a folder to walk into: then return True."""
     try:
-        status = entry.stat()
-    except OSError:  # A link to nothing: the loader says so if it has a picture's name.
-        status = entry.stat(follow_symlinks=False)
-        walk.files.append(Entry(path, status.st_size, status.st_mtime_ns))
+        status = _status(entry)
+    except FileNotFoundError:  # Deleted since the folder was listed.
         return False
     if S_ISDIR(status.st_mode):
-        if not is_system_folder(entry.name):
-            return True
-        walk.ignored["system"] += 1
-    elif is_system_file(entry.name):
-        walk.ignored["system"] += 1
-    elif not S_ISREG(status.st_mode):
-        walk.ignored["no regular file"] += 1
+        return _is_for_pictures(walk, entry, path)
+    kind = system_file_kind(entry.name)
+    if kind == "hidden file" and suffix_of(entry.name) in PICTURE_SUFFIXES:
+        walk.hidden[path] += 1
+    if not kind and suffix_of(entry.name) not in PICTURE_SUFFIXES:
+        kind = special_kind(status.st_mode)  # With a picture's name, the loader rejects it.
+    if kind:
+        walk.ignored[kind] += 1
     else:
         walk.files.append(Entry(path, status.st_size, status.st_mtime_ns))
+    return False
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError:  # A link to nothing: the loader says so if it has a picture's name.
+        return entry.stat(follow_symlinks=False)
+
+
+def _is_for_pictures(walk: Walk, entry: os.DirEntry[str], path: str) -> bool:
+    """Tell whether to walk into a folder; of others, count the files below it."""
+    kind = system_folder_kind(entry.name)
+    if not kind:
+        return True
+    names = [name for _, _, below in os.walk(walk.root / path) for name in below][:_MOST_COUNTED]
+    walk.ignored[f"in a {kind}"] += len(names)
+    pictures = [
+        name for name in names if suffix_of(name) in PICTURE_SUFFIXES and not name.startswith(".")
+    ]
+    if kind == "hidden folder" and pictures:
+        walk.hidden[path] += len(pictures)
     return False
 
 

@@ -1,4 +1,6 @@
 import io
+import os
+import socket
 import struct
 import warnings
 import zlib
@@ -292,6 +294,37 @@ def test_the_content_decides_and_a_wrong_name_is_a_note(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
     assert reject_of(tmp_path / "a.png").code == "unreadable"
+
+
+def test_what_is_no_file_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "device.png").symlink_to("/dev/zero")
+    monkeypatch.chdir(tmp_path)  # The path of a socket has at most 107 bytes.
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.png")
+    kinds = {"pipe.png": "named pipe", "device.png": "device", "socket.png": "socket"}
+    for name, kind in kinds.items():
+        error = reject_of(tmp_path / name)
+        assert error.code == "not-a-file"
+        assert kind in error.message
+
+
+def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
+    (tmp_path / "dead.png").symlink_to("gone.png")
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    (tmp_path / "folder.png").mkdir()
+    dead, loop = reject_of(tmp_path / "dead.png"), reject_of(tmp_path / "loop.png")
+    assert (dead.code, dead.message) == ("unreadable", "A link whose target is missing")
+    assert (loop.code, "symbolic links" in loop.message) == ("unreadable", True)
+    assert reject_of(tmp_path / "folder.png").code == "unreadable"
+
+
+def test_a_file_without_permission_is_told(tmp_path: Path) -> None:
+    quadrants().save(tmp_path / "a.png")
+    (tmp_path / "a.png").chmod(0)
+    if os.access(tmp_path / "a.png", os.R_OK):
+        pytest.skip("this user may read everything")
+    assert "Permission denied" in reject_of(tmp_path / "a.png").message
 
 
 HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic"

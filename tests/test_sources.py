@@ -1,5 +1,6 @@
 import os
 import unicodedata
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,28 @@ def test_files_carry_their_size_time_and_absolute_path(
     assert found == FoundPicture(3, "a.png", str(tmp_path / "d/a.png"), 3, modified)
 
 
-def test_system_files_are_counted_not_read(tmp_path: Path) -> None:
-    put(tmp_path, "a.png", "._a.png", "Thumbs.db", ".DS_Store", "desktop.ini", ".git/b.png")
-    put(tmp_path, "__MACOSX/._c.png", "@eaDir/d.jpg")
+def test_system_files_are_counted_by_kind_not_read(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "._a.png", "Thumbs.db", "THUMBS.DB", ".DS_Store", "Desktop.ini")
+    put(tmp_path, ".nomedia", "__MACOSX/._c.png", "__MACOSX/d/._d.png", "@eaDir/d.jpg")
     found = scan(tmp_path, 0)
     assert [picture.path for picture in found.pictures] == ["a.png"]
-    assert found.ignored == {"system": 7}
+    assert found.ignored == {
+        "AppleDouble file (._)": 1,
+        "Thumbs.db": 2,
+        ".DS_Store": 1,
+        "desktop.ini": 1,
+        "hidden file": 1,
+        "in a system folder": 3,
+    }
+    assert found.hidden == {}
+
+
+def test_hidden_pictures_are_named(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", ".b.jpg", ".trash/c.png", ".trash/d/e.JPG", ".trash/f.txt", ".git/HEAD")
+    found = scan(tmp_path, 0)
+    assert [picture.path for picture in found.pictures] == ["a.png"]
+    assert found.hidden == {".b.jpg": 1, ".trash": 2}
+    assert found.ignored == {"hidden file": 1, "in a hidden folder": 4}
 
 
 def test_a_picture_of_unknown_ending_is_known_by_its_bytes(tmp_path: Path) -> None:
@@ -137,9 +154,38 @@ def test_a_link_to_nothing_is_a_picture_to_report(tmp_path: Path) -> None:
     assert paths(tmp_path) == ["a.png"]
 
 
-def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.png")
-    assert scan(tmp_path, 0).ignored == {"no regular file": 1}
+def test_a_pipe_with_a_picture_name_is_a_picture_to_report(tmp_path: Path) -> None:
+    for name in ("a.png", "a.txt", "b"):
+        os.mkfifo(tmp_path / name)
+    found = scan(tmp_path, 0)
+    assert [picture.path for picture in found.pictures] == ["a.png"]
+    assert found.ignored == {"named pipe": 2}
+    assert found.pairing.captions == {}
+
+
+def test_a_link_that_leads_to_itself_is_a_picture_to_report(tmp_path: Path) -> None:
+    (tmp_path / "a.png").symlink_to(tmp_path / "b.png")
+    (tmp_path / "b.png").symlink_to(tmp_path / "a.png")
+    assert paths(tmp_path) == ["a.png", "b.png"]
+
+
+def test_a_file_deleted_while_its_folder_is_read_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "d/a.png", "d/b.png", "c.png")
+    listed = os.scandir
+
+    def scandir(folder: Path) -> object:
+        with listed(folder) as listing:
+            entries = list(listing)
+        if folder.name == "d":
+            (folder / "a.png").unlink()
+        return nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = scan(tmp_path, 0)
+    assert [picture.path for picture in found.pictures] == ["c.png", "d/b.png"]
+    assert found.unreadable == ()
 
 
 def test_work_folders_are_passed_over(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Record, Report, read_manifest
 from latentmill.datasets.sources import record_id
+from latentmill.stages.checking import found_captions
 from latentmill.stages.settings import Source, ValidateSettings
 from latentmill.stages.validate import UNIT_SIZE, Validate
 
@@ -459,3 +461,88 @@ stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ODD_NAMES = ["new\nline.png", "bell\x07.png", "\udcff.png", f"{'n' * 251}.png", "猫" * 83 + ".png"]
+
+
+def test_pictures_with_odd_names_are_used_and_reported(data: Path) -> None:
+    for number, name in enumerate(ODD_NAMES):
+        picture(data / name, 10 + number)
+        (data / f"bad {number}").mkdir()
+        (data / f"bad {number}" / name).touch()
+    stage = stage_for(data)
+    report = run(stage)
+    assert set(ODD_NAMES) < set(records(stage))
+    zero = [one.path for one in report.problems if one.code == "zero-bytes"]
+    assert sorted(zero) == [f"bad {number}/{name}" for number, name in enumerate(ODD_NAMES)]
+
+
+def test_what_is_no_file_is_a_reject_by_its_name(data: Path) -> None:
+    os.mkfifo(data / "pipe.jpg")
+    (data / "dead.png").symlink_to("gone")
+    (data / ".hidden").mkdir()
+    picture(data / ".hidden" / "a.png")
+    stage = stage_for(data)
+    report = run(stage)
+    assert codes(report) == {
+        "not-a-file": "pipe.jpg",
+        "unreadable": "dead.png",
+        "hidden-pictures": ".hidden",
+    }
+    assert report.counts["found"] == 5
+
+
+def test_what_may_be_mended_outside_the_file_is_tried_again(data: Path) -> None:
+    (data / "dead.png").symlink_to(data / "gone.png")
+    stage = stage_for(data)
+    assert codes(run(stage)) == {"unreadable": "dead.png"}
+    (unit,) = stage.plan()
+    assert [item.found.path for item in unit.items] == ["dead.png"]
+
+
+def _vanish(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _become_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("moment", ["before decoding", "after decoding"])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [(_vanish, None), (_cut, "changed-during-run"), (_become_pipe, "changed-during-run")],
+)
+def test_a_picture_that_changes_during_the_run_is_told(
+    data: Path, moment: str, change: Callable[[Path], None], code: str | None
+) -> None:
+    stage = stage_for(data)
+    units = stage.plan()
+    if moment == "before decoding":
+        change(data / "1.png")
+    results = [stage.work(unit, lambda _: None) for unit in units]
+    if moment == "after decoding":
+        change(data / "1.png")
+    report = stage.finish(results)
+    assert [one.code for one in report.problems if one.level == "reject"] == [code] * bool(code)
+    assert report.counts["found"] == 3 - (code is None)
+    assert list(records(stage)) == ["0.png", "2.png"]
+
+
+def test_a_table_too_large_to_read_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_captions, "MAX_TABLE_BYTES", 1 << 20)
+    caption(data / "metadata.csv", b"file_name,text\n" + b"x" * (1 << 20))
+    (told,) = [one for one in run(stage_for(data)).problems if one.code == "caption-unreadable"]
+    assert (told.path, told.message) == ("metadata.csv", "A table above 1 MiB")
+
+
+def test_a_table_that_cannot_be_read_is_told(data: Path) -> None:
+    (data / "metadata.csv").symlink_to("gone")
+    (told,) = [one for one in run(stage_for(data)).problems if one.code == "caption-unreadable"]
+    assert told.path == "metadata.csv"

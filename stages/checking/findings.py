@@ -119,6 +119,11 @@ FINDINGS = {
     "folder-unreadable": Finding(
         "warning", "A folder that cannot be opened", "Check its permissions."
     ),
+    "hidden-pictures": Finding(
+        "warning",
+        "Hidden pictures are passed over",
+        "Take the dot off the name if they are meant; else there is nothing to do.",
+    ),
     "no-captions": Finding(
         "advice",
         "No picture has a caption",

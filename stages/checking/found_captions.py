@@ -65,7 +65,7 @@ def find_captions(scan: Scan, encoding: str) -> SourceCaptions:
             problems.append(_too_long(path, "More than 1 MiB: no caption"))
         else:
             contents[path] = data
-    tables = _table_contents(scan)
+    tables = _table_contents(scan, problems)
     readings = read_texts({**contents, **tables}, encoding)
     rows = _table_rows(scan, {path: readings[path] for path in tables}, problems)
     problems += _misnamed_tables(scan)
@@ -102,16 +102,22 @@ def _read(scan: Scan, path: str, limit: int) -> bytes | None:
         return None
 
 
-def _table_contents(scan: Scan) -> dict[str, bytes]:
+def _table_contents(scan: Scan, problems: list[Problem]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for path in scan.tables:
         try:
             with (scan.folder / path).open("rb") as file:
                 meant = may_be_table(path, file.read(4096))
         except OSError:
-            continue
-        data = _read(scan, path, MAX_TABLE_BYTES) if meant else None
-        if data is not None and len(data) <= MAX_TABLE_BYTES:
+            meant = True
+        data = _read(scan, path, MAX_TABLE_BYTES) if meant else b""
+        if data is None:
+            problems.append(problem("caption-unreadable", Subject("", path)))
+        elif len(data) > MAX_TABLE_BYTES:
+            what = f"A table above {MAX_TABLE_BYTES >> 20} MiB"
+            large = problem("caption-unreadable", Subject("", path), what)
+            problems.append(replace(large, fix="Divide it into several tables, one per folder."))
+        elif meant:
             contents[path] = data
     return contents
 

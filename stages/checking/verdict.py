@@ -163,6 +163,9 @@ def _record_problems(one: _Usable, folders: Sequence[str]) -> Iterator[Problem]:
 def _folder_problems(found: Scan, prefix: str) -> Iterator[Problem]:
     for path in found.unreadable:
         yield problem("folder-unreadable", Subject("", prefix + path))
+    for path, count in found.hidden.items():
+        what = "A hidden picture is" if count == 1 else f"{count} hidden pictures are"
+        yield problem("hidden-pictures", Subject("", prefix + path), f"{what} passed over")
 
 
 def _no_captions(usable: Sequence[_Usable], scans: Sequence[Scan]) -> Iterator[Problem]:
