@@ -14,7 +14,9 @@ from latentmill.datasets.review import COLUMNS, ReviewRow, cells_of, same_text, 
 from latentmill.datasets.review_reading import SavedReview, damaged, read_saved
 
 NO_FILE = "no file"
-EMPTY_FLAGS = frozenset({"draft-empty", "caption-empty"})
+NOT_DRAFTED = "not-drafted"
+"""A row without text because no captioner could be asked; the next one that can is."""
+EMPTY_FLAGS = frozenset({"draft-empty", "caption-empty", NOT_DRAFTED})
 
 
 @dataclass(frozen=True, slots=True)

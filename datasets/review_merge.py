@@ -5,14 +5,18 @@ from dataclasses import dataclass, field, replace
 
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.review import ReviewRow, printable, same_text
-from latentmill.datasets.review_memory import Memory, Reading, Written
+from latentmill.datasets.review_memory import NOT_DRAFTED, Memory, Reading, Written
 
 PICTURE_CHANGED = "picture-changed"
 FILE_CHANGED = "caption-file-changed"
 FILE_GONE = "caption-file-gone"
 
 TOO_LONG = "long"
-"""More tokens than CLIP reads: it says something of the text whoever wrote it."""
+REPEATED = "repeated"
+VAGUE = "vague"
+QUALITY_WORDS = "quality-words"
+TEXT_FLAGS = frozenset({TOO_LONG, REPEATED, VAGUE, QUALITY_WORDS})
+"""Flags of a text, whoever wrote it; on an `ok` row they block nothing."""
 
 REASONS = {
     PICTURE_CHANGED: "the picture changed since this caption was reviewed",
@@ -73,7 +77,7 @@ def merge_rows(inputs: Inputs) -> Merged:
 
 
 def needs_draft(record: Record, row: ReviewRow | None, before: Written | None) -> bool:
-    """Whether the captioner must look: no caption, no row, or a draft of other pixels.
+    """Whether the captioner must look: no caption, no row, no draft yet, or one of other pixels.
 
     `row` is what `review.csv` says now, `before` what was last written.
     """
@@ -83,13 +87,20 @@ def needs_draft(record: Record, row: ReviewRow | None, before: Written | None) -
         row = before.row if before else None
     if row is None:
         return True
-    untouched = row.source == "blip" and not is_settled(row, before)
-    return untouched and before is not None and before.pixels != record.pixels
+    if not is_untouched_draft(row, before):
+        return False
+    is_empty = NOT_DRAFTED in row.flags and not row.caption.strip()
+    return is_empty or (before is not None and before.pixels != record.pixels)
+
+
+def is_untouched_draft(row: ReviewRow, before: Written | None) -> bool:
+    """Whether a row is the captioner's and no person decided about it."""
+    return row.source == "blip" and row.status != "ok" and not is_settled(row, before)
 
 
 def approve_row(row: ReviewRow, before: Written | None) -> Written:
     """The row as a person's decision: `ok`, without the reasons for which it waited."""
-    flags = tuple(flag for flag in row.flags if flag == TOO_LONG)
+    flags = tuple(flag for flag in row.flags if flag in TEXT_FLAGS)
     approved = replace(row, status="ok", flags=flags, note=_note_of_person(row, before))
     known = before or Written(row, pixels="")
     return replace(known, row=approved, settled=True, reason="", present=True)

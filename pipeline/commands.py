@@ -53,6 +53,7 @@ RunOption = Annotated[
     str, typer.Option("--run", help="Run folder (or LoRA file) [default: the latest run].")
 ]
 SMALL_BUCKETS = "--set bucket.area=64 --set bucket.step=16 --set bucket.min=32 --set bucket.max=128"
+REDO = "Draft this row again, or with `drafts` all that nobody touched; may be repeated."
 RESUME = "Go on with the latest run (or --run) from its last saved state."
 
 
@@ -120,7 +121,28 @@ def _add_stage(name: str) -> Callable[..., int]:
     return command
 
 
-for _name in ("validate", "caption", "bucket", "cache"):
+_add_stage("validate")
+
+
+@app.command("caption", help=ORDER["caption"], short_help=ORDER["caption"])
+def caption(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    model: ModelOption = None,
+    work: WorkOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+    dry_run: DryRunOption = False,
+    redo: Annotated[
+        list[str] | None, typer.Option("--redo", metavar="ID|drafts", help=REDO)
+    ] = None,
+) -> int:
+    """Draft captions and merge the review."""
+    settings = _request(config, data, model, work, assignments)
+    return _run_stage("caption", Choice(settings, redo=tuple(redo or ())), as_json, dry_run)
+
+
+for _name in ("bucket", "cache"):
     _add_stage(_name)
 
 

@@ -22,11 +22,16 @@ ORDER = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A configuration, and for the last three stages the run folder or LoRA file they concern."""
+    """A configuration, and what a command says beside it.
+
+    `run` is the run folder or LoRA file that the last three stages concern, `redo` the rows that
+    `caption` drafts again.
+    """
 
     config: Config
     run: Path | None = None
     resume: bool = False
+    redo: tuple[str, ...] = ()
 
 
 def make_stage(name: str, choice: Choice) -> Stage[Any, Any]:
@@ -40,10 +45,17 @@ def _validate(config: Config, _: Choice) -> Stage[Any, Any]:
     return Validate(config.layout(), config.sources(), config.validation)
 
 
-def _caption(config: Config, _: Choice) -> Stage[Any, Any]:
+def _caption(config: Config, choice: Choice) -> Stage[Any, Any]:
     from latentmill.stages.caption import Caption
 
-    return Caption(config.layout(), config.sources(), config.caption, config.validation)
+    return Caption(
+        config.layout(),
+        config.sources(),
+        config.caption,
+        config.validation,
+        config.sample.negative,
+        choice.redo,
+    )
 
 
 def _bucket(config: Config, _: Choice) -> Stage[Any, Any]:

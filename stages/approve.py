@@ -18,7 +18,8 @@ def approve(
 ) -> Report:
     """Set the rows `ids`, and with `all_drafts` every draft that has text, to `ok`.
 
-    Empty drafts are named, not approved, unless their id is given; rows in `check` need their id.
+    Empty rows are named, not approved; rows in `check` need their id. A row that is `ok` already
+    or set aside stays so, and is named when its id was given.
     Raises UsageError when there is no review or an id is in no row: then nothing is approved.
     """
     memory = read_memory(layout)
@@ -38,13 +39,17 @@ def approve(
     after = _remembered(memory, reading.rows, chosen)
     rows = {key: after.rows[key].row for key in rows}
     save_review(layout, list(rows.values()), after, reading)
-    return _report(rows, chosen, all_drafts)
+    asked = [row for row in reading.rows if row.id in ids or (all_drafts and _is_draft(row))]
+    return _report(rows, chosen, [row for row in asked if row.id not in chosen])
 
 
 def _is_chosen(row: ReviewRow, ids: tuple[str, ...], all_drafts: bool) -> bool:
-    if row.id in ids:
-        return row.status in ("draft", "check")
-    return all_drafts and row.status == "draft" and bool(row.caption.strip())
+    named = row.id in ids and row.status in ("draft", "check")
+    return (named or (all_drafts and _is_draft(row))) and bool(row.caption.strip())
+
+
+def _is_draft(row: ReviewRow) -> bool:
+    return row.status == "draft"
 
 
 def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[str]) -> Memory:
@@ -61,24 +66,31 @@ def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[st
     return Memory(after)
 
 
-def _report(rows: Mapping[str, ReviewRow], chosen: set[str], all_drafts: bool) -> Report:
+def _report(
+    rows: Mapping[str, ReviewRow], chosen: set[str], refused: Sequence[ReviewRow]
+) -> Report:
     states = Counter(row.status for row in rows.values())
     waiting = states["draft"] + states["check"]
-    empty = [row for row in rows.values() if row.status == "draft" and not row.caption.strip()]
-    problems = tuple(
-        Problem(
-            row.id,
-            row.image,
-            "draft-empty",
-            "the draft is empty, so it was not approved",
-            "write a caption into review.csv, or set the row to `skip`",
-        )
-        for row in (empty if all_drafts else ())
-    )
     counts = {"approved": len(chosen), "waiting": waiting, "ok": states["ok"]}
     counts["set_aside"] = states["skip"]
     steps = ("look at the others in review.csv",) if waiting else ("run `latentmill cache`",)
-    return Report("approve", True, counts, problems, next_steps=steps)
+    return Report("approve", True, counts, tuple(map(_not_approved, refused)), next_steps=steps)
+
+
+def _not_approved(row: ReviewRow) -> Problem:
+    if row.status == "ok":
+        return Problem(row.id, row.image, "approved-before", "it was `ok` already", "nothing")
+    if row.status == "skip":
+        message = "it is set aside, so it was not approved"
+        fix = "give it the status `ok` in review.csv"
+        return Problem(row.id, row.image, "set-aside", message, fix)
+    return Problem(
+        row.id,
+        row.image,
+        "draft-empty",
+        "it has no caption, so it was not approved",
+        "write a caption into review.csv, or set the row to `skip`",
+    )
 
 
 def _nothing_to_approve(layout: Layout, reading: Reading | None) -> UsageError:

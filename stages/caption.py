@@ -8,20 +8,28 @@ from typing import ClassVar
 
 from latentmill.cache.files import remove_leftovers
 from latentmill.cache.fingerprints import digest
+from latentmill.datasets.errors import ModelError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record, Report
 from latentmill.datasets.review import ReviewRow, printable
-from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
-from latentmill.datasets.review_merge import TOO_LONG, Draft, Inputs, merge_rows, needs_draft
-from latentmill.datasets.selection import with_trigger
+from latentmill.datasets.review_memory import Memory, Reading, read_against, read_memory
+from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
 from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
 from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY, draft_flags
 from latentmill.stages.captioning.draft_parts import DraftPart, read_parts, remove_parts, write_part
+from latentmill.stages.captioning.redo import require_no_redo, rows_to_redo
 from latentmill.stages.captioning.review_file import save_review
 from latentmill.stages.captioning.summary import caption_report, explanations
+from latentmill.stages.captioning.text_flags import flag_texts
+from latentmill.stages.captioning.undrafted import (
+    empty_draft,
+    not_validated,
+    unreadable,
+    without_captioner,
+)
 from latentmill.stages.encoding.survey import load_rules, read_records
-from latentmill.stages.settings import CaptionSettings, Source, ValidateSettings
+from latentmill.stages.settings import NO_CAPTIONER, CaptionSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +56,18 @@ class CaptionUnit:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """Drafts what has no caption, and merges drafts, caption files and a person's edits."""
+    """Drafts what has no caption, and merges drafts, caption files and a person's edits.
+
+    `negative` is the negative prompt, whose words no caption should hold. `redo` are ids of rows,
+    or `drafts`, that are drafted again.
+    """
 
     layout: Layout
     sources: tuple[Source, ...]
     settings: CaptionSettings
     validate: ValidateSettings
+    negative: str = ""
+    redo: tuple[str, ...] = ()
     name: ClassVar[str] = "caption"
 
     def plan(self) -> Sequence[CaptionUnit]:
@@ -65,6 +79,11 @@ class Caption:
             remove_leftovers(folder)
         records, memory = self._records(), read_memory(self.layout)
         rows = _by_id(self._reading(memory))
+        if self.settings.model == NO_CAPTIONER:
+            require_no_redo(self.redo)
+            return []
+        wanted = rows_to_redo(self.redo, rows, memory, self.layout.review)
+        wanted |= {record.id for record in _undrafted(records, memory, rows)}
         made = {
             (draft.id, draft.pixels)
             for part in read_parts(self._parts, self.recipe)
@@ -73,8 +92,7 @@ class Caption:
         pending = [
             record
             for record in records
-            if needs_draft(record, rows.get(record.id), memory.rows.get(record.id))
-            and (record.id, record.pixels) not in made
+            if record.id in wanted and (record.id, record.pixels) not in made
         ]
         size = self.settings.batch_size * BATCHES_PER_UNIT
         return [
@@ -85,8 +103,31 @@ class Caption:
     def work(self, unit: CaptionUnit, tick: Callable[[int], None]) -> DraftPart:
         """Draft one unit and commit its part; a picture that fails becomes a problem.
 
-        Raises ModelError when there is no captioner, OutOfMemoryError when it does not fit.
+        Raises ModelError when there is no captioner (`review.csv` is written then with empty
+        rows), OutOfMemoryError when it does not fit.
         """
+        try:
+            part = self._draft(unit, tick)
+        except ModelError as error:
+            self._finish([], leave_empty=True)
+            raise without_captioner(error, self.layout) from error
+        name = digest("draft part", [[record.id, record.pixels] for record in unit.records])
+        write_part(self._parts, name[:24], part)
+        _log.info("%s: %d drafts, %d problems", unit.label, len(part.drafts), len(part.problems))
+        return part
+
+    def finish(self, results: Sequence[DraftPart]) -> Report:
+        """Merge all drafts, files and edits into `review.csv`; write the contact sheet.
+
+        Without a captioner (`none`) the exit code is 3 while rows wait.
+        """
+        alone = self.settings.model == NO_CAPTIONER
+        report = self._finish(results, leave_empty=alone)
+        if alone and report.counts["waiting"]:
+            return replace(report, exit_code=3)
+        return report
+
+    def _draft(self, unit: CaptionUnit, tick: Callable[[int], None]) -> DraftPart:
         drafts: list[Draft] = []
         problems: list[Problem] = []
         size = self.settings.batch_size
@@ -94,22 +135,21 @@ class Caption:
             records = unit.records[start : start + size]
             drafts += self._drafts(records, problems)
             tick(len(records))
-        part = DraftPart(self.recipe, tuple(drafts), tuple(problems))
-        name = digest("draft part", [[record.id, record.pixels] for record in unit.records])
-        write_part(self._parts, name[:24], part)
-        _log.info("%s: %d drafts, %d problems", unit.label, len(drafts), len(problems))
-        return part
+        return DraftPart(self.recipe, tuple(drafts), tuple(problems))
 
-    def finish(self, results: Sequence[DraftPart]) -> Report:
-        """Merge all drafts, files and edits into `review.csv`; write the contact sheet."""
+    def _finish(self, results: Sequence[DraftPart], leave_empty: bool) -> Report:
+        """`leave_empty`: pictures without a draft get a row in which a person can write."""
         records, memory = self._records(), read_memory(self.layout)
         reading = self._reading(memory)
         parts = [*results, *read_parts(self._parts, self.recipe)]
         drafts = {draft.id: draft for part in parts for draft in part.drafts}
-        merged = merge_rows(
-            Inputs(records, reading, memory, drafts, explanations(self.layout.report("validate")))
-        )
-        counted = self._counted(merged.memory, memory, records)
+        empty = {}
+        if leave_empty:
+            missing = _undrafted(records, memory, _by_id(reading))
+            empty = {record.id: empty_draft(record) for record in missing}
+        reasons = explanations(self.layout.report("validate"))
+        merged = merge_rows(Inputs(records, reading, memory, {**empty, **drafts}, reasons))
+        counted = self._flagged(merged.memory, memory, records)
         rows = [counted.rows[row.id].row for row in merged.rows]
         if rows or reading is not None:
             save_review(self.layout, rows, counted, reading)
@@ -157,10 +197,10 @@ class Caption:
             try:
                 image = load_picture(Path(record.file), self._rules).image
             except PictureError as error:
-                problems.append(_unreadable(record, error))
+                problems.append(unreadable(record, error))
                 continue
             if pixel_hash(image) != record.pixels:
-                problems.append(_not_validated(record))
+                problems.append(not_validated(record))
                 continue
             keep_thumbnail(self._folder, record, image)
             pictures.append((record, image))
@@ -174,62 +214,20 @@ class Caption:
             kept = "" if DRAFT_EMPTY in flags else text
             yield Draft(record.id, record.pixels, kept, flags)
 
-    def _counted(self, memory: Memory, before: Memory, records: Sequence[Record]) -> Memory:
-        """The memory with the CLIP tokens of each caption; only new texts are counted."""
+    def _flagged(self, memory: Memory, before: Memory, records: Sequence[Record]) -> Memory:
         triggers = {record.id: self.sources[record.source].trigger for record in records}
-        texts = {
-            key: with_trigger(written.row.caption, triggers[key])
-            for key, written in memory.rows.items()
-            if key in triggers
-        }
-        known = {
-            key: written.row.tokens
-            for key, written in before.rows.items()
-            if key in texts and written.counted == texts[key] and written.row.tokens is not None
-        }
-        new = [key for key in texts if key not in known]
-        tokens = {**known, **dict(zip(new, _count([texts[key] for key in new]), strict=True))}
-        rows = {
-            key: _with_tokens(written, tokens[key], texts[key]) if key in texts else written
-            for key, written in memory.rows.items()
-        }
-        return Memory(rows)
-
-
-def _count(texts: Sequence[str]) -> list[int]:
-    from latentmill.stages.captioning.clip_tokens import count_tokens
-
-    return count_tokens(texts)
-
-
-def _with_tokens(written: Written, tokens: int | None, text: str) -> Written:
-    from latentmill.stages.captioning.clip_tokens import LONGEST
-
-    flags = tuple(flag for flag in written.row.flags if flag != TOO_LONG)
-    if tokens is not None and tokens > LONGEST:
-        flags = (*flags, TOO_LONG)
-    return replace(written, row=replace(written.row, tokens=tokens, flags=flags), counted=text)
+        return flag_texts(memory, before, triggers, self.negative)
 
 
 def _by_id(reading: Reading | None) -> Mapping[str, ReviewRow]:
     return {row.id: row for row in (reading.rows if reading is not None else ())}
 
 
-def _unreadable(record: Record, error: PictureError) -> Problem:
-    return Problem(
-        record.id,
-        record.path,
-        "draft-failed",
-        f"no draft: {error.message} ({error.code})",
-        "run `latentmill validate` again, then `latentmill caption`",
-    )
-
-
-def _not_validated(record: Record) -> Problem:
-    return Problem(
-        record.id,
-        record.path,
-        "draft-failed",
-        "no draft: the picture, or how it is loaded, changed since it was validated",
-        "run `latentmill validate` again, then `latentmill caption`",
-    )
+def _undrafted(
+    records: Sequence[Record], memory: Memory, rows: Mapping[str, ReviewRow]
+) -> list[Record]:
+    return [
+        record
+        for record in records
+        if needs_draft(record, rows.get(record.id), memory.rows.get(record.id))
+    ]

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SECTION = ConfigDict(frozen=True, extra="forbid")
 
+NO_CAPTIONER = "none"
 BLIP = "Salesforce/blip-image-captioning-base"
 BLIP_REVISION = "82a37760796d32b1411fe092ab5d4e227313294b"
 
@@ -75,7 +76,10 @@ class CaptionSettings(BaseModel):
 
     model_config = SECTION
 
-    model: str = Field(BLIP, description="BLIP model: hub id or local folder.")
+    model: str = Field(
+        BLIP,
+        description="BLIP model: hub id or local folder; `none`: no drafts, a person writes all.",
+    )
     revision: str = Field(
         "auto", description="Hub revision; `auto` is the pinned one of the default model."
     )

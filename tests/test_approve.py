@@ -34,13 +34,20 @@ def test_all_drafts_with_text_are_approved_and_nothing_else(layout):
 
 
 def test_named_rows_are_approved_whatever_they_wait_for(layout):
-    assert approve(layout, ("p3", "p1"), all_drafts=False).counts["approved"] == 2
-    assert statuses(layout) == {"p4": "draft", "p1": "ok", "p3": "ok", "p2": "skip"}
+    assert approve(layout, ("p3", "p4"), all_drafts=False).counts["approved"] == 2
+    assert statuses(layout) == {"p4": "ok", "p1": "draft", "p3": "ok", "p2": "skip"}
 
 
-def test_a_row_set_aside_is_not_brought_back(layout):
-    approve(layout, ("p2",), all_drafts=False)
-    assert statuses(layout)["p2"] == "skip"
+def test_what_cannot_be_approved_is_named_with_its_reason(layout):
+    approve(layout, ("p4",), all_drafts=False)
+    report = approve(layout, ("p1", "p2", "p3", "p4"), all_drafts=False)
+    assert report.counts == {"approved": 1, "waiting": 1, "ok": 2, "set_aside": 1}
+    assert {(problem.id, problem.code) for problem in report.problems} == {
+        ("p1", "draft-empty"),
+        ("p2", "set-aside"),
+        ("p4", "approved-before"),
+    }
+    assert statuses(layout) == {"p4": "ok", "p1": "draft", "p3": "ok", "p2": "skip"}
 
 
 def test_the_order_of_the_rows_and_the_version_before_are_kept(layout):

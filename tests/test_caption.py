@@ -1,4 +1,5 @@
 import json
+import logging
 import shutil
 from dataclasses import replace
 
@@ -84,7 +85,8 @@ def files(folder):
 def test_only_pictures_without_a_caption_are_drafted(stage):
     report = run(stage)
     assert dict(report.counts) == {
-        **{"drafted": 3, "from_files": 1, "waiting": 3, "ok": 1, "set_aside": 0, "undrafted": 0}
+        **{"drafted": 3, "from_files": 1, "usable": 4, "ok": 1, "waiting": 3, "set_aside": 0},
+        "waiting_without_text": 0,
     }
     assert report.exit_code == 0
     assert rows(stage)["green"] == ReviewRow(
@@ -110,6 +112,10 @@ def test_a_set_with_all_captions_needs_no_captioner(stage, data, monkeypatch):
     report = run(replace(stage, settings=CaptionSettings(model="/nowhere")))
     assert (report.counts["from_files"], report.counts["waiting"]) == (4, 0)
     assert report.next_steps == ("run `latentmill cache`",)
+    assert {(problem.code, problem.level) for problem in report.problems} == {
+        ("vague", "warning"),
+        ("repeated", "warning"),
+    }
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(stage):
@@ -175,7 +181,7 @@ def test_a_picture_that_fails_stops_no_other(stage, data):
         ("blue.png", "draft-failed"),
         ("grey.png", "draft-failed"),
     ]
-    assert (report.counts["drafted"], report.counts["undrafted"]) == (1, 2)
+    assert (report.counts["drafted"], report.counts["waiting_without_text"]) == (1, 2)
     assert "latentmill validate" in report.next_steps[0]
 
 
@@ -260,7 +266,8 @@ def test_a_prefix_longer_than_the_model_is_a_usage_error(captioner):
         describe(captioner, [Image.new("RGB", (9, 9))], Search("a " * 50, 1, 5))
 
 
-def test_loading_says_nothing_on_the_terminal(captioner_folder, capfd):
+def test_loading_says_nothing_on_the_terminal(captioner_folder, capfd, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("latentmill"), "handlers", [])
     load_captioner.cache_clear()
     load_captioner(str(captioner_folder), "auto", "cpu")
     assert capfd.readouterr() == ("", "")
@@ -395,7 +402,7 @@ def test_tokens_are_those_of_clip():
 
 
 def test_captions_longer_than_clip_reads_are_flagged_with_the_trigger_counted(stage, data):
-    validate(stage.layout, data, dict.fromkeys(COLOURS, "x " * 74))
+    validate(stage.layout, data, {name: f"{name} " + "x " * 73 for name in COLOURS})
     run(stage)
     assert {(row.tokens, row.flags) for row in rows(stage).values()} == {(76, ())}
     with_trigger = replace(stage, sources=(Source(path=str(data), trigger="zwx dog"),))
@@ -440,3 +447,160 @@ def test_a_captioner_that_learned_three_colours_names_them(captioner_folder, tmp
     for num_beams in (1, 3):
         assert describe(taught, images, Search("", num_beams, 10)) == captions
         assert describe(taught, images, Search("a", num_beams, 10)) == captions
+
+
+UNREACHABLE = CaptionSettings(model="/no/such/captioner", batch_size=1)
+
+
+def ledger_closes(report):
+    counts = report.counts
+    return counts["usable"] == counts["ok"] + counts["waiting"] + counts["set_aside"]
+
+
+def test_without_a_captioner_a_person_gets_rows_to_write_in(stage, data):
+    alone = replace(stage, settings=UNREACHABLE)
+    with pytest.raises(ModelError, match="is no folder with a captioner") as caught:
+        run(alone)
+    for way in (str(stage.layout.review), ".txt", "--set caption.model=none"):
+        assert way in caught.value.fix
+    red = rows(stage)["red"]
+    assert (red.caption, red.status, red.source) == ("", "draft", "blip")
+    assert red.flags == ("draft-empty", "not-drafted")
+    assert (rows(stage)["green"].caption, rows(stage)["green"].status) == ("a green wall", "ok")
+    assert sum(unit.size for unit in alone.plan()) == 3
+
+
+def test_captions_written_into_empty_rows_are_approved_and_the_others_drafted(stage):
+    with pytest.raises(ModelError):
+        run(replace(stage, settings=UNREACHABLE))
+    saved = [
+        replace(row, caption="a red wall") if row.image == "red.png" else row
+        for row in read_review(stage.layout)
+    ]
+    stage.layout.review.write_bytes(format_review(saved))
+    report = run(stage)
+    assert (report.counts["drafted"], report.counts["waiting"]) == (2, 2)
+    assert ledger_closes(report)
+    red, blue = rows(stage)["red"], rows(stage)["blue"]
+    assert (red.caption, red.status, red.source) == ("a red wall", "ok", "person")
+    assert blue.caption
+    assert "not-drafted" not in blue.flags
+
+
+def test_drafts_made_before_the_captioner_was_lost_are_kept(stage, monkeypatch):
+    first, *others = (replace(stage.plan()[0], records=(one,)) for one in stage.plan()[0].records)
+    stage.work(first, lambda _: None)
+    monkeypatch.setattr(blip, "load_captioner", lost_captioner)
+    with pytest.raises(ModelError):
+        stage.work(others[0], lambda _: None)
+    texts = [row.caption for row in rows(stage).values() if row.source == "blip"]
+    assert sum(map(bool, texts)) == 1
+
+
+def lost_captioner(*_):
+    raise ModelError("the captioner is gone", fix="fetch it")
+
+
+def test_no_captioner_is_asked_when_none_is_wanted(stage, monkeypatch):
+    monkeypatch.setattr(blip, "load_captioner", no_captioner)
+    alone = replace(stage, settings=CaptionSettings(model="none"))
+    report = run(alone)
+    assert report.exit_code == 3
+    assert dict(report.counts) == {
+        **{"drafted": 0, "from_files": 1, "usable": 4, "ok": 1, "waiting": 3, "set_aside": 0},
+        "waiting_without_text": 3,
+    }
+    assert [problem.code for problem in report.problems] == ["not-drafted"] * 3
+    assert "write the captions of 3 pictures" in report.next_steps[0]
+    saved = [replace(row, caption=f"a wall of {row.image}") for row in read_review(stage.layout)]
+    stage.layout.review.write_bytes(format_review(saved))
+    report = run(alone)
+    assert (report.exit_code, report.counts["ok"], report.counts["waiting_without_text"]) == (
+        0,
+        4,
+        0,
+    )
+
+
+def test_the_ledger_closes_when_pictures_have_no_row(stage, data):
+    Image.new("RGB", (9, 9)).save(data / "blue.png")
+    report = run(stage)
+    assert (report.counts["waiting"], report.counts["waiting_without_text"]) == (3, 1)
+    assert ledger_closes(report)
+
+
+def other_texts(_, images, search):
+    return ["a second draft with many words"] * len(images)
+
+
+def test_redo_drafts_again_what_nobody_touched(stage, monkeypatch):
+    run(stage)
+    approve(stage.layout, (record_id("blue.png"),), all_drafts=False)
+    before = rows(stage)
+    monkeypatch.setattr(blip, "_generate", other_texts)
+    again = replace(stage, redo=("drafts",))
+    assert sum(unit.size for unit in again.plan()) == 2
+    run(again)
+    assert rows(stage)["blue"].caption == before["blue"].caption
+    for name in ("red", "grey"):
+        row = rows(stage)[name]
+        assert (row.caption, row.draft, row.status) == (*[other_texts(0, [0], 0)[0]] * 2, "draft")
+
+
+def test_redo_of_one_id_leaves_the_others(stage, monkeypatch):
+    run(stage)
+    before = rows(stage)
+    monkeypatch.setattr(blip, "_generate", other_texts)
+    run(replace(stage, redo=(record_id("red.png"),)))
+    assert rows(stage)["red"].caption != before["red"].caption
+    assert rows(stage)["grey"].caption == before["grey"].caption
+
+
+def test_redo_without_a_captioner_empties_no_draft(stage, monkeypatch):
+    run(stage)
+    before = stage.layout.review.read_bytes()
+    monkeypatch.setattr(blip, "load_captioner", lost_captioner)
+    with pytest.raises(ModelError, match="gone"):
+        run(replace(stage, redo=("drafts",)))
+    assert stage.layout.review.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("green.png", "its caption comes from a file"),
+        ("blue.png", "a person wrote or approved"),
+        ("grey.png", "it is set aside"),
+        ("nowhere.png", "no row has this id"),
+    ],
+)
+def test_redo_of_a_person_s_row_is_refused_with_the_reason(stage, name, reason):
+    run(stage)
+    changes = {"blue.png": {"caption": "mine"}, "grey.png": {"status": "skip"}}
+    saved = [replace(row, **changes.get(row.image, {})) for row in read_review(stage.layout)]
+    stage.layout.review.write_bytes(format_review(saved))
+    before = stage.layout.review.read_bytes()
+    with pytest.raises(UsageError, match=f"{record_id(name)}: {reason}"):
+        run(replace(stage, redo=(record_id(name), "drafts")))
+    assert stage.layout.review.read_bytes() == before
+
+
+def test_redo_and_no_captioner_contradict_each_other(stage):
+    with pytest.raises(UsageError, match="without a captioner"):
+        replace(stage, settings=CaptionSettings(model="none"), redo=("drafts",)).plan()
+
+
+def test_flags_of_texts_stand_on_approved_rows_and_block_nothing(stage, data):
+    captions = {"red": "a dog", "blue": "a blurry dog in snow", "green": "a dog in snow"}
+    validate(stage.layout, data, captions | {"grey": "a grey dog"})
+    report = run(replace(stage, negative="blurry, low quality"))
+    assert {name: row.flags for name, row in rows(stage).items()} == {
+        "red": ("vague",),
+        "blue": ("quality-words",),
+        "green": (),
+        "grey": (),
+    }
+    assert (report.counts["ok"], report.exit_code) == (4, 0)
+    before = stage.layout.review.read_bytes()
+    run(replace(stage, negative="blurry, low quality"))
+    assert stage.layout.review.read_bytes() == before

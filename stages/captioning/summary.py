@@ -2,16 +2,25 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
+from latentmill.datasets.review_memory import NOT_DRAFTED
+from latentmill.datasets.review_merge import TEXT_FLAGS
 
 _DRAFT_MESSAGES: Mapping[str, str] = {
     "draft-empty": "the captioner found no words",
+    "not-drafted": "no captioner could be asked",
     "repetition": "the draft goes round in a loop",
     "short": "the draft has few words",
+}
+_TEXT_MESSAGES: Mapping[str, str] = {
+    "vague": "the caption names no attribute",
+    "repeated": "many pictures have this caption",
+    "quality-words": "the caption holds words of quality, which belong into prompts",
+    "long": "the text encoder reads 77 tokens and cuts the rest",
 }
 
 
@@ -35,18 +44,25 @@ def caption_report(
     drafted: int,
     problems: Iterable[Problem],
 ) -> Report:
-    """Counts close: `ok + waiting + set_aside + undrafted` is the number of usable pictures."""
+    """Counts close: `usable = ok + waiting + set_aside`.
+
+    Of those that wait, `waiting_without_text` have no row, or an empty one that no captioner was
+    asked for. `drafted` were drafted now.
+    """
     states: Counter[str] = Counter(row.status for row in rows)
+    without_row = num_records - len(rows)
     counts = {
         "drafted": drafted,
         "from_files": sum(row.source == "file" for row in rows),
-        "waiting": states["draft"] + states["check"],
+        "usable": num_records,
         "ok": states["ok"],
+        "waiting": states["draft"] + states["check"] + without_row,
         "set_aside": states["skip"],
-        "undrafted": num_records - len(rows),
+        "waiting_without_text": without_row + sum(NOT_DRAFTED in row.flags for row in rows),
     }
     found = (*problems, *_row_problems(rows))
-    return Report("caption", True, counts, found, next_steps=_next_steps(review, states, counts))
+    steps = _next_steps(review, rows, without_row)
+    return Report("caption", True, counts, found, next_steps=steps)
 
 
 def _row_problems(rows: Sequence[ReviewRow]) -> Iterator[Problem]:
@@ -54,30 +70,47 @@ def _row_problems(rows: Sequence[ReviewRow]) -> Iterator[Problem]:
         if row.status == "check":
             message = row.note or "its caption is in doubt"
             fix = "in review.csv correct the caption, or set the status to `ok` or `skip`"
-            for code in row.flags[:1] or ("caption-in-doubt",):
+            reasons = [flag for flag in row.flags if flag not in TEXT_FLAGS]
+            for code in reasons[:1] or ("caption-in-doubt",):
                 yield Problem(row.id, row.image, code, message, fix, "check")
         elif row.status == "draft":
-            for code in row.flags:
-                if code in _DRAFT_MESSAGES:
-                    fix = "write a better caption into review.csv, or set the row to `skip`"
-                    yield Problem(row.id, row.image, code, _DRAFT_MESSAGES[code], fix)
+            flags = set(row.flags) - ({"draft-empty"} if NOT_DRAFTED in row.flags else set())
+            yield from _flag_problems(row, flags, _DRAFT_MESSAGES)
+        if row.status in ("draft", "ok"):
+            yield from _flag_problems(row, set(row.flags), _TEXT_MESSAGES)
 
 
-def _next_steps(
-    review: Path, states: Mapping[str, int], counts: Mapping[str, int]
-) -> tuple[str, ...]:
+def _flag_problems(
+    row: ReviewRow, flags: Set[str], messages: Mapping[str, str]
+) -> Iterator[Problem]:
+    better = "a better caption" if row.caption.strip() else "its caption"
+    fix = f"write {better} into review.csv, or set the row to `skip`"
+    if messages is _TEXT_MESSAGES and row.status == "ok":
+        fix = "nothing, if it is meant so; else edit the caption in review.csv"
+    for code, message in messages.items():
+        if code in flags:
+            yield Problem(row.id, row.image, code, message, fix)
+
+
+def _next_steps(review: Path, rows: Sequence[ReviewRow], without_row: int) -> tuple[str, ...]:
     steps = []
-    if counts["undrafted"]:
+    empty = sum(NOT_DRAFTED in row.flags for row in rows)
+    if without_row:
         steps.append(
-            f"{counts['undrafted']} pictures have no draft: run `latentmill validate`, then "
+            f"{without_row} pictures have no draft: run `latentmill validate`, then "
             "`latentmill caption` again"
         )
-    if counts["waiting"]:
+    if empty:
+        steps.append(
+            f"write the captions of {empty} pictures into {review}, or beside them as .txt (then "
+            "`latentmill validate`), or give a captioner: `--set caption.model=DIR`"
+        )
+    if any(row.status in ("draft", "check") for row in rows):
         steps.append(
             f"look at {review.parent / 'caption' / 'contact-sheet.html'}, open {review} in a "
             "spreadsheet: edit captions, or set their status to `ok` or `skip`"
         )
-    if states["draft"]:
+    if any(row.status == "draft" and row.caption.strip() for row in rows):
         steps.append(
             "or approve all drafts: `latentmill approve --all-drafts`; or train on them unseen: "
             "`--set caption.accept_drafts=true`"
