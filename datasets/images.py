@@ -65,11 +65,15 @@ def installed_decoders() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A decoded picture: `image` is RGB, 8-bit, upright; `notes` are codes of warnings."""
+    """A decoded picture: `image` is RGB, 8-bit, upright; `notes` are codes of warnings.
+
+    `stored` is how the file keeps it, before anything was converted, such as `MPO RGB 4000x3000`.
+    """
 
     image: Image.Image
     format: str
     notes: tuple[str, ...]
+    stored: str = ""
 
 
 def load_picture(path: Path, rules: LoadRules) -> Picture:
@@ -206,13 +210,15 @@ def _quiet(rules: LoadRules) -> Iterator[None]:
 def _decode(image: ImageFile.ImageFile, path: Path, kind: str, rules: LoadRules) -> Picture:
     _check_size(image, rules)
     notes = [*_name_notes(path.name, kind), *_frame_notes(image, rules)]
+    stored = f"{image.format} {image.mode} {image.width}x{image.height}"
     image.load()
     turn = read_turn(image)
     coloured = to_srgb(image, rules.background)
     upright = coloured.image if turn.method is None else coloured.image.transpose(turn.method)
     upright.info.clear()
     notes += [*turn.notes, *coloured.notes]
-    return Picture(upright, "JPEG" if kind == "JPEG" else image.format or kind, tuple(notes))
+    name = "JPEG" if kind == "JPEG" else image.format or kind
+    return Picture(upright, name, tuple(notes), stored)
 
 
 def _check_size(image: Image.Image, rules: LoadRules) -> None:

@@ -54,7 +54,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a stage says at its end; `report.json` holds the same, `exit_code` aside."""
+    """What a stage says at its end; `report.json` holds the same, `exit_code` aside.
+
+    `facts` are what else a stage found out, as JSON takes it.
+    """
 
     stage: str
     ok: bool
@@ -65,6 +68,7 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     next_steps: tuple[str, ...] = ()
     exit_code: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The object of `report.json`."""

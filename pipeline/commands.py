@@ -54,6 +54,9 @@ RunOption = Annotated[
 ]
 SMALL_BUCKETS = "--set bucket.area=64 --set bucket.step=16 --set bucket.min=32 --set bucket.max=128"
 REDO = "Draft this row again, or with `drafts` all that nobody touched; may be repeated."
+FIX = "Write repaired copies under WORK/validate/fixed and go on with those (validate.fix)."
+FAIL_ON = "Codes or kinds that end with exit 3, besides too many rejects [default: check]."
+MAX_REJECTS = "Rejected pictures that do not end with exit 3 [default: 0]."
 RESUME = "Go on with the latest run (or --run) from its last saved state."
 
 
@@ -121,7 +124,32 @@ def _add_stage(name: str) -> Callable[..., int]:
     return command
 
 
-_add_stage("validate")
+@app.command("validate", help=ORDER["validate"], short_help=ORDER["validate"])
+def validate(
+    config: ConfigOption = None,
+    data: DataOption = None,
+    model: ModelOption = None,
+    work: WorkOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+    dry_run: DryRunOption = False,
+    fix: Annotated[bool, typer.Option("--fix", help=FIX)] = False,
+    fail_on: Annotated[
+        str | None, typer.Option("--fail-on", metavar="CODE,...", help=FAIL_ON)
+    ] = None,
+    max_rejects: Annotated[
+        int | None, typer.Option("--max-rejects", metavar="N", help=MAX_REJECTS)
+    ] = None,
+) -> int:
+    """Check pictures and captions."""
+    chosen = {
+        "validate.fix": "needed" if fix else None,
+        "validate.fail_on": fail_on,
+        "validate.max_rejects": max_rejects,
+    }
+    extra = [f"{name}={value}" for name, value in chosen.items() if value is not None]
+    settings = _request(config, data, model, work, [*(assignments or ()), *extra])
+    return _run_stage("validate", Choice(settings), as_json, dry_run)
 
 
 @app.command("caption", help=ORDER["caption"], short_help=ORDER["caption"])

@@ -29,6 +29,7 @@ STEPS: Final = (
 )
 SETTINGS: Final = (
     "validate.max_rejects=1",
+    "validate.fail_on=",
     "bucket.area=64",
     "bucket.step=16",
     "bucket.min=32",

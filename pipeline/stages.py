@@ -42,7 +42,8 @@ def make_stage(name: str, choice: Choice) -> Stage[Any, Any]:
 def _validate(config: Config, _: Choice) -> Stage[Any, Any]:
     from latentmill.stages.validate import Validate
 
-    return Validate(config.layout(), config.sources(), config.validation)
+    encoding = config.caption.review_encoding
+    return Validate(config.layout(), config.sources(), config.validation, encoding)
 
 
 def _caption(config: Config, choice: Choice) -> Stage[Any, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SECTION = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,9 +66,38 @@ class ValidateSettings(BaseModel):
     max_rejects: int = Field(
         0, ge=0, description="Go on (exit 0) with up to this many rejected pictures."
     )
+    fail_on: tuple[str, ...] = Field(
+        ("check",),
+        description="What else ends with exit 3: problem codes, or a whole kind such as `check` "
+        "(captions that a person must confirm) or `warning`; empty: nothing else.",
+    )
+    fix: Literal["no", "needed", "all"] = Field(
+        "no",
+        description="Write repaired copies under WORK/validate/fixed: `needed` (--fix) of what "
+        "other programs read differently, `all` of the whole set, for use with other trainers.",
+    )
+    fix_format: Literal["png", "jpeg"] = Field(
+        "png",
+        description="`png` keeps every pixel, so nothing is encoded again; `jpeg` (quality 95) is "
+        "smaller for pictures that were JPEG, and changes them slightly.",
+    )
     encoding: str = Field(
         "auto", description="Encoding of captions that are not UTF-8, such as gb18030; or `auto`."
     )
+
+    @field_validator("fail_on", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Take `truncated,check` as the command line gives it."""
+        if isinstance(value, str):
+            return tuple(word for part in value.split(",") if (word := part.strip()))
+        return value
+
+    @field_validator("fix", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        """Take `true` for `needed`."""
+        return ("needed" if value else "no") if isinstance(value, bool) else value
 
 
 class CaptionSettings(BaseModel):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentmill.cache.disk import explained_failures
 from latentmill.cache.files import remove_leftovers, write_text
-from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.isolation import Limits
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report, record_to_json
-from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, scan
+from latentmill.datasets.sources import FoundPicture, Scan, assign_ids
 from latentmill.stages.checking.apart import decode_alone, decode_apart, is_suspect
 from latentmill.stages.checking.decoded import (
     Decoded,
@@ -21,11 +21,30 @@ from latentmill.stages.checking.decoded import (
     read_decoded,
     write_decoded,
 )
-from latentmill.stages.checking.page import MAX_PICTURES, THUMBNAILS, render
+from latentmill.stages.checking.facts import histograms
+from latentmill.stages.checking.groups import same_pixels
+from latentmill.stages.checking.outcome import (
+    conclude,
+    next_steps,
+    unanswered,
+)
+from latentmill.stages.checking.page import render
+from latentmill.stages.checking.page_sections import Found
+from latentmill.stages.checking.repair import (
+    Copier,
+    Repaired,
+    copy_order,
+    has_its_copy,
+    repair_set,
+)
+from latentmill.stages.checking.scanning import scan_sources
+from latentmill.stages.checking.settings_check import require_usable
+from latentmill.stages.checking.thumbnails import Thumbnails, sample_ids
 from latentmill.stages.checking.verdict import Verdict, judge
 from latentmill.stages.settings import Source, ValidateSettings
 
 UNIT_SIZE = 16
+Decode = Callable[[FoundPicture, Copier, Path | None, Limits], Decoded]
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +78,7 @@ class Validate:
     layout: Layout
     sources: tuple[Source, ...]
     settings: ValidateSettings
+    review_encoding: str = "auto"
 
     @property
     def name(self) -> str:
@@ -67,8 +87,8 @@ class Validate:
 
     def plan(self) -> Sequence[Pictures]:
         """Units of pictures that are new or changed; one without pictures if anything else is."""
-        self._check_settings()
-        scans = self._scan()
+        require_usable(self.settings)
+        scans = scan_sources(self.sources, self.layout.work)
         items = list(self._undecoded(scans))
         units = [
             Pictures(f"{chunk[0].found.path} and {len(chunk) - 1} more", tuple(chunk))
@@ -82,8 +102,7 @@ class Validate:
         """Decode the unit's pictures and write what they told as one part; return their number."""
         entries: list[Decoded] = []
         for item in unit.items:
-            thumbnail = self._thumbnail(item.id) if item.thumbnail else None
-            entries.append(decode_apart(item.found, self._rules, thumbnail, self._limits))
+            entries.append(self._decoded(item, decode_apart))
             tick(1)
         if entries:
             write_decoded(self._parts / part_name(entry.file for entry in entries), entries)
@@ -93,7 +112,7 @@ class Validate:
 
     def finish(self, results: Sequence[int]) -> Report:
         """Write manifest, rejects and report from all that was decoded, now or before."""
-        scans = self._scan()
+        scans = scan_sources(self.sources, self.layout.work)
         parts = sorted(self._parts.glob("*.jsonl"))
         known = read_decoded([self._memory, *parts])
         known |= self._tried_again(read_decoded(parts), scans)
@@ -102,63 +121,73 @@ class Validate:
             kept = (known[file] for file in sorted(current & known.keys()))
             write_decoded(self._memory, kept)
         verdict = judge(scans, known, self._rules, self.settings, self._shown_folders())
-        manifest = "".join(f"{record_to_json(record)}\n" for record in verdict.records)
+        folders = [one.folder for one in scans]
+        repaired = repair_set(verdict.records, known, folders, self._folder, self.settings)
+        manifest = "".join(f"{record_to_json(record)}\n" for record in repaired.records)
         write_text(self.layout.manifest, manifest)
         write_text(self.layout.rejects, _reject_lines(verdict))
-        report = self._report(verdict, manifest, sum(results))
-        page = render(report, verdict.records, self._folder / THUMBNAILS)
-        write_text(self._folder / "report.html", page)
+        report = self._report(verdict, repaired, manifest, sum(results))
         for part in parts:
             part.unlink()
-        for folder in (self._folder, self._parts, self._folder / THUMBNAILS):
+        for folder in (self._folder, self._parts):
             remove_leftovers(folder)
         write_text(self._state, self._fingerprint(scans))
         return report
 
-    def _report(self, verdict: Verdict, manifest: str, num_decoded: int) -> Report:
-        settings = self.settings.model_dump_json()
-        digest = hashlib.sha256((manifest + settings).encode()).hexdigest()
-        rejected, allowed = verdict.counts["rejected"], self.settings.max_rejects
-        stops = rejected > allowed or not verdict.records
-        steps = [f"open {self._folder / 'report.html'}"]
-        if stops:
-            steps.append("fix or remove the rejected pictures, then run `latentmill validate`")
-            steps.append(f"or go on without them: --set validate.max_rejects={rejected}")
-        if stops and not verdict.records:
-            steps[2:] = []  # There is nothing to go on with.
-        if not stops:
-            steps.append("run `latentmill caption` to draft and review captions")
-        return Report(
-            self.name,
-            not stops,
-            {**verdict.counts, "decoded": num_decoded},
-            verdict.problems,
-            digest,
-            next_steps=tuple(steps),
-            exit_code=DataError.exit_code if stops else 0,
+    def _report(
+        self, verdict: Verdict, repaired: Repaired, manifest: str, num_decoded: int
+    ) -> Report:
+        """Conclude, and write the page that shows it."""
+        records = repaired.records
+        waiting = unanswered(self.layout, records, self.review_encoding)
+        outcome = conclude(verdict.problems, records, waiting, self.settings)
+        steps = next_steps(outcome, len(records), self._folder, self.settings.max_rejects)
+        counts = {"repaired": repaired.num_pictures, "unsure": len(outcome.unsure)}
+        found = Found(
+            records,
+            outcome.unsure,
+            tuple(same_pixels(records)),
+            repaired.repairs,
+            {one.id: Path(one.file) for one in verdict.records},
+            sample_ids([*(one.id for one in records), *(one.id for one in verdict.rejects)]),
+            histograms(records),
         )
-
-    def _scan(self) -> list[Scan]:
-        """List all sources; raise UsageError or DataError for one that holds no picture."""
-        work = self.layout.work
-        scans = []
-        for position, source in enumerate(self.sources):
-            folder = Path(source.path).expanduser()
-            found = scan(folder, position, source.caption_extension, (work,))
-            if not found.pictures:
-                raise _no_pictures(found, source)
-            scans.append(found)
-        return scans
+        settings = self.settings.model_dump_json()
+        report = Report(
+            self.name,
+            not outcome.exit_code,
+            {**verdict.counts, **counts, "decoded": num_decoded},
+            outcome.problems,
+            hashlib.sha256((manifest + settings).encode()).hexdigest(),
+            next_steps=tuple(steps),
+            exit_code=outcome.exit_code,
+            facts=found.facts(),
+        )
+        write_text(self._folder / "report.html", render(report, found, self._thumbnails))
+        return report
 
     def _undecoded(self, scans: Sequence[Scan]) -> Iterator[Item]:
         known = read_decoded([self._memory, *sorted(self._parts.glob("*.jsonl"))])
-        rules = self._rules
         for item in _items(scans):
             entry = known.get(item.found.file)
-            fresh = entry is not None and entry.holds_for(item.found, rules)
-            whole = (entry and entry.code) or self._thumbnail(item.id).is_file()
-            if not (fresh and (whole or not item.thumbnail)):
+            if entry is None or not self._is_done(item, entry):
                 yield item
+
+    def _is_done(self, item: Item, entry: Decoded) -> bool:
+        order = copy_order(self._folder, item.id, item.found.path, self.settings)
+        pictured = bool(entry.code) or self._thumbnails.file(item.id).is_file()
+        return (
+            entry.holds_for(item.found, self._rules)
+            and (pictured or not item.thumbnail)
+            and has_its_copy(entry, order, self.settings)
+        )
+
+    def _decoded(self, item: Item, decode: Decode) -> Decoded:
+        order = copy_order(self._folder, item.id, item.found.path, self.settings)
+        copier = Copier(order, self.settings, self._rules)
+        thumbnail = self._thumbnails.file(item.id) if item.thumbnail else None
+        with explained_failures(self._folder):
+            return decode(item.found, copier, thumbnail, self._limits)
 
     def _tried_again(
         self, fresh: Mapping[str, Decoded], scans: Sequence[Scan]
@@ -167,35 +196,11 @@ class Validate:
         suspects = {file for file, entry in fresh.items() if is_suspect(entry)}
         if suspects:
             _log.info("%d pictures broke their decoder; each is tried alone", len(suspects))
-        tried = {}
-        for item in _items(scans) if suspects else ():
-            if item.found.file in suspects:
-                thumbnail = self._thumbnail(item.id) if item.thumbnail else None
-                entry = decode_alone(item.found, self._rules, thumbnail, self._limits)
-                tried[item.found.file] = entry
-        return tried
-
-    def _check_settings(self) -> None:
-        from PIL import ImageColor
-
-        try:
-            ImageColor.getrgb(self.settings.background)
-        except ValueError as error:
-            raise UsageError(
-                f'"{self.settings.background}" is no colour',
-                where="validate.background",
-                expected="such as #ffffff, white, rgb(255, 255, 255)",
-            ) from error
-        if self.settings.encoding == "auto":
-            return
-        try:
-            b"a ".decode(self.settings.encoding, "replace")  # Without bytes no codec is looked up.
-        except (LookupError, UnicodeError) as error:
-            raise UsageError(
-                f'"{self.settings.encoding}" is no text encoding',
-                where="validate.encoding",
-                expected="auto, gb18030, big5hkscs, cp932, cp949, cp1252, cp1251 or another one",
-            ) from error
+        return {
+            item.found.file: self._decoded(item, decode_alone)
+            for item in (_items(scans) if suspects else ())
+            if item.found.file in suspects
+        }
 
     def _fingerprint(self, scans: Sequence[Scan]) -> str:
         values = [
@@ -236,33 +241,18 @@ class Validate:
     def _state(self) -> Path:
         return self._folder / "state"
 
-    def _thumbnail(self, name: str) -> Path:
-        return self._folder / THUMBNAILS / f"{name}.jpg"
+    @property
+    def _thumbnails(self) -> Thumbnails:
+        return Thumbnails(self._folder / "thumbnails", self._rules)
 
 
 def _items(scans: Sequence[Scan]) -> Iterator[Item]:
     pictures = [picture for one in scans for picture in one.pictures]
     ids = assign_ids(pictures)
-    shown = set(sorted(ids.values())[:MAX_PICTURES])  # Ids are hashes: a steady random draw.
+    shown = sample_ids(ids.values())
     for picture in pictures:
         name = ids[picture.source, picture.path]
         yield Item(name, picture, name in shown)
-
-
-def _no_pictures(found: Scan, source: Source) -> DataError:
-    num_files = len(found.others) + len(found.tables) + len(found.pairing.orphans)
-    if not num_files:
-        passed = ", ".join(f"{count} {why}" for why, count in sorted(found.ignored.items()))
-        what = "The data folder is empty" + (f" (passed over: {passed})" if passed else "")
-    else:
-        endings = ", ".join(list(found.suffixes)[:8]) or "captions only"
-        what = f"{num_files} files, none of them a picture: {endings}"
-    return DataError(
-        what,
-        where=source.path,
-        expected="pictures such as .jpg, .png or .webp, in the folder or in folders below it",
-        fix="Check the path, or copy the pictures there.",
-    )
 
 
 def _reject_lines(verdict: Verdict) -> str:
@@ -277,8 +267,7 @@ def _reject_lines(verdict: Verdict) -> str:
             },
             sort_keys=True,
         )
-        for one in verdict.problems
-        if one.level == "reject"
+        for one in verdict.rejects
     ]
     return "".join(f"{line}\n" for line in lines)
 

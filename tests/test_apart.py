@@ -15,9 +15,18 @@ from latentmill.datasets.isolation import Limits
 from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.sources import FoundPicture, scan
 from latentmill.stages.checking.apart import decode_apart
+from latentmill.stages.checking.copies import CopyOrder
 from latentmill.stages.checking.decoded import decode
+from latentmill.stages.checking.repair import Copier
+from latentmill.stages.settings import ValidateSettings
 
 LIMITS = Limits(30, 2**31)
+
+
+def copier(rules: LoadRules) -> Copier:
+    """One that copies nothing."""
+    return Copier(CopyOrder(Path("fixed"), "name", "png"), ValidateSettings(), rules)
+
 
 SABOTEUR = """
 import ctypes, os, signal, sys, time
@@ -156,12 +165,12 @@ def test_another_process_tells_what_this_one_would(found: list[FoundPicture]) ->
     rules = LoadRules(max_megapixels=float("inf"))
     assert len(found) == 4
     for one in found:
-        assert decode_apart(one, rules, None, LIMITS) == decode(one, rules, None)
+        assert decode_apart(one, copier(rules), None, LIMITS) == decode(one, rules, None)
 
 
 def test_the_thumbnail_is_written_where_this_process_stands(
     found: list[FoundPicture], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    decode_apart(found[0], LoadRules(), Path("small/a.jpg"), LIMITS)
+    decode_apart(found[0], copier(LoadRules()), Path("small/a.jpg"), LIMITS)
     assert (tmp_path / "small" / "a.jpg").is_file()

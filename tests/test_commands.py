@@ -112,6 +112,21 @@ def test_a_broken_picture_is_a_reject_and_the_rest_is_reported(
     assert (report["counts"]["usable"], report["counts"]["rejected"]) == (3, 2)
 
 
+def test_flags_of_validate_decide_the_exit_code_and_the_repair(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("validate", "--data", folder, "--work", tmp_path / "w")
+    (folder / "broken.png").touch()
+    (folder / "0.txt").write_bytes(b"\xef\xbb\xbfa cat")
+    assert _answer(capsys, *flags)[0] == 3
+    assert _answer(capsys, *flags, "--max-rejects", "1", "--fix")[0] == 0
+    assert len(list((tmp_path / "w" / "validate" / "fixed").glob("*-0.*"))) == 2
+    code, said = _answer(capsys, *flags, "--max-rejects", "1", "--fail-on", "zero-byte,check")
+    assert code == 2
+    assert "did you mean zero-bytes?" in said
+    assert _answer(capsys, *flags, "--max-rejects", "1", "--fail-on", "zero-bytes,check")[0] == 3
+
+
 @pytest.fixture
 def reviewed(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str | Path]:
     flags: list[str | Path] = ["--data", folder, "--work", tmp_path / "w"]

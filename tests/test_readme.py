@@ -9,6 +9,7 @@ import pytest
 
 from latentmill.pipeline.config import Request, load_config
 from latentmill.pipeline.main import run
+from latentmill.stages.checking.findings import FINDINGS, LOADER_REJECTS
 
 if TYPE_CHECKING:
     from conftest import PictureSet
@@ -61,6 +62,12 @@ def test_every_target_shown_exists() -> None:
 @pytest.mark.parametrize("code", _listed_codes())
 def test_every_code_listed_is_in_the_program(code: str) -> None:
     assert f'"{code}"' in CODE
+
+
+def test_every_reject_listed_may_be_named_in_fail_on() -> None:
+    rejects = re.findall(r"^\| `([a-z-]+)` \| reject", README, re.M)
+    known = {code for code, kind in FINDINGS.items() if kind.level == "reject"} | LOADER_REJECTS
+    assert set(rejects) == known
 
 
 def test_the_listed_codes_are_many() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from latentmill.datasets.images import LoadRules, PictureError
 from latentmill.datasets.isolation import Failure, Isolated, Limits
 from latentmill.datasets.sources import FoundPicture
+from latentmill.stages.checking.copies import CopyOrder
 from latentmill.stages.checking.decoded import (
     Decoded,
     decode,
@@ -16,6 +17,8 @@ from latentmill.stages.checking.decoded import (
     decoded_to_json,
     rejected,
 )
+from latentmill.stages.checking.repair import Copier
+from latentmill.stages.settings import ValidateSettings
 
 _DECODED_AS = frozenset({"decoder-error", "truncated"})  # What a decoder may have commented on.
 _SUSPECT = frozenset({"decoder-crashed", "out-of-memory"})
@@ -29,13 +32,13 @@ _FIXES = {
 
 
 def decode_apart(
-    found: FoundPicture, rules: LoadRules, thumbnail: Path | None, limits: Limits
+    found: FoundPicture, copier: Copier, thumbnail: Path | None, limits: Limits
 ) -> Decoded:
     """Decode a picture as `decode` does; its crash, its hang and its hunger are its reject."""
-    answer = _decoder(limits)(_request(found, rules, thumbnail))
+    answer = _decoder(limits)(_request(found, copier, thumbnail))
     if isinstance(answer, Failure):
         error = PictureError(answer.code, answer.message, _FIXES[answer.code])
-        return rejected(found, rules, error)
+        return rejected(found, copier.rules, error)
     entry = decoded_from_json(answer.text)
     if entry.code in _DECODED_AS and answer.printed and answer.printed not in entry.message:
         return replace(entry, message=f"{entry.message}; the decoder said: {answer.printed}")
@@ -48,24 +51,37 @@ def is_suspect(entry: Decoded) -> bool:
 
 
 def decode_alone(
-    found: FoundPicture, rules: LoadRules, thumbnail: Path | None, limits: Limits
+    found: FoundPicture, copier: Copier, thumbnail: Path | None, limits: Limits
 ) -> Decoded:
     """Decode as `decode_apart`, in a fresh process: for a caller with no other picture at work."""
     _decoder(limits).close()
-    return decode_apart(found, rules, thumbnail, limits)
+    return decode_apart(found, copier, thumbnail, limits)
 
 
 def answer_request(line: str) -> str:
     """Decode what `decode_apart` asks for: one JSON line each way."""
     task = json.loads(line)
     thumbnail = Path(task["thumbnail"]) if task["thumbnail"] else None
-    entry = decode(FoundPicture(**task["found"]), LoadRules(**task["rules"]), thumbnail)
+    copier = Copier(
+        CopyOrder(Path(task["folder"]), task["stem"], task["format"]),
+        ValidateSettings(**task["settings"]),
+        LoadRules(**task["rules"]),
+    )
+    entry = decode(FoundPicture(**task["found"]), copier.rules, thumbnail, copier)
     return decoded_to_json(entry)
 
 
-def _request(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> str:
-    shown = str(thumbnail.absolute()) if thumbnail else ""
-    return json.dumps({"found": asdict(found), "rules": asdict(rules), "thumbnail": shown})
+def _request(found: FoundPicture, copier: Copier, thumbnail: Path | None) -> str:
+    task = {
+        "found": asdict(found),
+        "thumbnail": str(thumbnail.absolute()) if thumbnail else "",
+        "folder": str(copier.order.folder.absolute()),
+        "stem": copier.order.stem,
+        "format": copier.order.format,
+        "settings": copier.settings.model_dump(mode="json"),
+        "rules": asdict(copier.rules),
+    }
+    return json.dumps(task)
 
 
 @cache

@@ -1,25 +1,26 @@
 """What decoding a picture told, kept beside the manifest so that no pixel is read twice."""
 
 import hashlib
-import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from PIL import Image, ImageOps
+from PIL import Image
 
-from latentmill.cache.files import write_bytes, write_text
+from latentmill.cache.files import write_text
 from latentmill.datasets.images import (
     LoadRules,
+    Picture,
     PictureError,
     installed_decoders,
     load_picture,
     pixel_hash,
 )
 from latentmill.datasets.sources import FoundPicture
+from latentmill.stages.checking.copies import Copy
+from latentmill.stages.checking.thumbnails import write_thumbnail
 
-THUMBNAIL_PX = 160
 _TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The machine has a part.
 
 
@@ -27,7 +28,8 @@ _TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The mac
 class Decoded:
     """One file as it was decoded. `code` is empty for a picture, else it is a reject's.
 
-    `colour` is set when all pixels are of one colour.
+    `colour` is set when all pixels are of one colour. `stored` is how the file keeps the picture,
+    `copy` its repaired copy, if one was written.
     """
 
     file: str
@@ -43,6 +45,8 @@ class Decoded:
     code: str = ""
     message: str = ""
     fix: str = ""
+    stored: str = ""
+    copy: Copy | None = None
 
     def holds_for(self, found: FoundPicture, rules: LoadRules) -> bool:
         """Tell whether decoding the file again would tell the same."""
@@ -51,15 +55,21 @@ class Decoded:
         return same and lasting and self.rules == _conditions(rules, self.code)
 
 
-def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Decoded:
+Keep = Callable[[Decoded, Picture], Decoded]
+"""Keeps something of a picture while it is in memory, and notes it in the entry."""
+
+
+def decode(
+    found: FoundPicture, rules: LoadRules, thumbnail: Path | None, keep: Keep | None = None
+) -> Decoded:
     """Decode a picture, and keep a small copy at `thumbnail` if one is asked for."""
     try:
         picture = load_picture(Path(found.file), rules)
     except PictureError as error:
         return rejected(found, rules, error)
     if thumbnail is not None:
-        _write_thumbnail(picture.image, thumbnail)
-    return Decoded(
+        write_thumbnail(picture.image, thumbnail)
+    entry = Decoded(
         found.file,
         found.bytes,
         found.modified_ns,
@@ -70,7 +80,9 @@ def decode(found: FoundPicture, rules: LoadRules, thumbnail: Path | None) -> Dec
         pixel_hash(picture.image),
         picture.notes,
         _single_colour(picture.image),
+        stored=picture.stored,
     )
+    return entry if keep is None else keep(entry, picture)
 
 
 def rejected(found: FoundPicture, rules: LoadRules, error: PictureError) -> Decoded:
@@ -94,7 +106,9 @@ def decoded_to_json(entry: Decoded) -> str:
 def decoded_from_json(line: str) -> Decoded:
     """The entry of one line."""
     values = json.loads(line)
-    return Decoded(**{**values, "notes": tuple(values["notes"])})
+    copy = values.get("copy")
+    nested = {"notes": tuple(values["notes"]), "copy": copy and Copy(**copy)}
+    return Decoded(**{**values, **nested})
 
 
 def write_decoded(path: Path, entries: Iterable[Decoded]) -> None:
@@ -133,10 +147,3 @@ def _single_colour(image: Image.Image) -> str:
     if any(low != high for low, high in levels):
         return ""
     return "#" + "".join(f"{int(low):02x}" for low, _ in levels)
-
-
-def _write_thumbnail(image: Image.Image, path: Path) -> None:
-    small = ImageOps.contain(image, (THUMBNAIL_PX, THUMBNAIL_PX), Image.Resampling.BILINEAR)
-    stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=80)
-    write_bytes(path, stream.getvalue())

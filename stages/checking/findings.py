@@ -8,6 +8,24 @@ from latentmill.datasets.records import Level, Problem
 LEVELS: tuple[Level, ...] = ("reject", "check", "warning", "advice")
 """Worst first."""
 
+LOADER_REJECTS = frozenset(
+    {
+        "zero-bytes",
+        "not-a-picture",
+        "unsupported-format",
+        "unreadable",
+        "truncated",
+        "decoder-error",
+        "metadata-too-large",
+        "too-many-pixels",
+        "out-of-memory",
+        "too-slow",
+        "decoder-crashed",
+        "animated",
+    }
+)
+"""Codes whose words come from the loader, or from the process that it runs in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

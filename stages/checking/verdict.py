@@ -21,6 +21,11 @@ class Verdict:
     problems: tuple[Problem, ...]
     counts: Mapping[str, int]
 
+    @property
+    def rejects(self) -> tuple[Problem, ...]:
+        """Why pictures are not used, one problem each."""
+        return tuple(one for one in self.problems if one.level == "reject")
+
 
 @dataclass(frozen=True, slots=True)
 class _Usable:
@@ -82,14 +87,19 @@ def _reject(picture: FoundPicture, bench: _Bench) -> Problem | None:
         return problem("changed-during-run", subject)
     if seen.code:
         return Problem(subject.id, subject.path, seen.code, seen.message, seen.fix, "reject")
+    return unfit(seen, subject, bench.settings)
+
+
+def unfit(seen: Decoded, subject: Subject, settings: ValidateSettings) -> Problem | None:
+    """Tell what makes a picture that can be decoded unfit for training, if anything does."""
     size = f"{seen.width} x {seen.height} px"
     short, long = sorted((seen.width, seen.height))
-    if short < bench.settings.min_side:
-        least = f"a side is shorter than `validate.min_side` ({bench.settings.min_side} px)"
+    if short < settings.min_side:
+        least = f"a side is shorter than `validate.min_side` ({settings.min_side} px)"
         return problem("too-small", subject, f"{size}: {least}")
-    if long / short > bench.settings.max_aspect:
-        cut = 1 - bench.settings.max_aspect * short / long
-        limit = f"longer than {bench.settings.max_aspect:g}:1 (`validate.max_aspect`)"
+    if long / short > settings.max_aspect:
+        cut = 1 - settings.max_aspect * short / long
+        limit = f"longer than {settings.max_aspect:g}:1 (`validate.max_aspect`)"
         what = f"{size}: {limit}; {cut:.0%} and more of it would be cropped away"
         return problem("extreme-aspect", subject, what)
     if seen.colour:
