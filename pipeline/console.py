@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -20,12 +20,12 @@ from rich.progress import Task as ProgressTask
 from rich.text import Text
 
 from latentmill.datasets.errors import LatentmillError
-from latentmill.datasets.records import Problem, Report, count_codes
+from latentmill.datasets.records import Report
 from latentmill.pipeline.stage import Tick
+from latentmill.pipeline.summary import summary
 
-LEVELS = ("reject", "check", "warning", "advice")
-STYLES = {"reject": "red", "check": "yellow", "warning": "yellow", "advice": "cyan"}
-EXAMPLES = 5
+PLAIN_WIDTH = 160
+"""Cells of a line in a log file."""
 
 
 def open_console() -> Console:
@@ -82,34 +82,10 @@ def progress_bar(console: Console, name: str, total: int) -> Iterator[Tick]:
 
 
 def print_report(console: Console, report: Report) -> None:
-    """One screen: counts, problems by code with a few examples, what to do next."""
-    counts = ", ".join(count_phrases(report.counts))
-    mark = "[green]done[/]" if report.exit_code == 0 else "[yellow]needs a person[/]"
-    console.print(f"[bold]{report.stage}[/] {mark} in {report.seconds:.1f} s: {escape(counts)}")
-    for level in LEVELS:
-        chosen = [problem for problem in report.problems if problem.level == level]
-        for code, count in count_codes(chosen).items():
-            _print_code(console, [p for p in chosen if p.code == code], code, count)
-    for step in report.next_steps:
-        console.print(f"  [bold]->[/] {escape(step)}")
-
-
-def count_phrases(counts: Mapping[str, int]) -> list[str]:
-    """Counts as words, those that are zero left out: `5 usable`, `2 shards written`."""
-    return [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-
-
-def _print_code(console: Console, problems: list[Problem], code: str, count: int) -> None:
-    style = STYLES[problems[0].level]
-    console.print(f"  [{style}]{problems[0].level} {code}[/] ({count})")
-    for problem in problems[:EXAMPLES]:
-        name = f"{problem.path}: " if problem.path else ""
-        console.print(f"    {escape(name + problem.message)}")
-    if count > EXAMPLES:
-        console.print(f"    ... and {count - EXAMPLES} more, all of them in the report")
-    fixes = list(dict.fromkeys(problem.fix for problem in problems if problem.fix))
-    for fix in fixes[:2]:
-        console.print(f"    [dim]do:[/] {escape(fix)}")
+    """One screen: counts, problems worst first with the files they concern, what to do next."""
+    width = console.width if console.is_terminal else PLAIN_WIDTH
+    for line in summary(report, width):
+        console.print(line)
 
 
 def print_failure(console: Console, error: LatentmillError) -> None:

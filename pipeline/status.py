@@ -13,8 +13,8 @@ from latentmill.datasets.records import read_manifest
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import Selection, select_samples
 from latentmill.pipeline.config import Config
-from latentmill.pipeline.console import count_phrases
 from latentmill.pipeline.stages import Choice, make_stage
+from latentmill.pipeline.summary import count_phrases
 
 CHECKED = ("validate", "caption", "cache")
 

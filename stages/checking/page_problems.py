@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from latentmill.datasets.records import Problem, count_codes
-from latentmill.stages.checking.findings import LEVELS
+from latentmill.stages.checking.findings import FINDINGS, LEVELS
 from latentmill.stages.checking.page_parts import shown
 
 MOST_OF_A_CODE = 50
 """Lines on the page; report.json has all."""
-_MEANINGS = {
-    "reject": "not used",
-    "check": "a person must confirm",
-    "warning": "used, but look",
-    "advice": "about the whole set",
+_TITLES = {
+    "reject": "Rejected: not used",
+    "check": "To confirm by a person",
+    "warning": "Used, but look",
+    "advice": "About the whole set",
 }
 
 
@@ -24,7 +24,7 @@ def problem_list(problems: Sequence[Problem]) -> Iterator[str]:
     for level in LEVELS:
         chosen = [one for one in problems if one.level == level]
         if chosen:
-            yield f'<h3 class="{level}">{len(chosen)} {level}: {_MEANINGS[level]}</h3>'
+            yield f'<h3 class="{level}">{_TITLES[level]} ({len(chosen)})</h3>'
         for code in count_codes(chosen):
             yield _block([one for one in chosen if one.code == code], level)
 
@@ -32,6 +32,8 @@ def problem_list(problems: Sequence[Problem]) -> Iterator[str]:
 def _block(group: Sequence[Problem], level: str) -> str:
     fixes = list(dict.fromkeys(one.fix for one in group if one.fix))
     common = fixes[0] if len(fixes) == 1 else ""
+    kind = FINDINGS.get(group[0].code)
+    meaning = f"{kind.message}. " if kind else ""
     lines = "".join(_line(one, not common) for one in group[:MOST_OF_A_CODE])
     more = len(group) - MOST_OF_A_CODE
     lines += f"<p>and {more} more, in report.json</p>" if more > 0 else ""
@@ -39,7 +41,7 @@ def _block(group: Sequence[Problem], level: str) -> str:
     return (
         f'<details{opened}><summary><span class="count">{len(group)}</span>'
         f'<b class="code {level}">{escape(group[0].code)}</b>'
-        f"{f' {shown(common)}' if common else ''}</summary>"
+        f"<br>{escape(meaning)}<small>{shown(common)}</small></summary>"
         f'<div class="where">{lines}</div></details>'
     )
 
