@@ -12,6 +12,7 @@ LOADER_REJECTS = frozenset(
     {
         "zero-bytes",
         "not-a-picture",
+        "not-a-file",
         "unsupported-format",
         "unreadable",
         "truncated",
