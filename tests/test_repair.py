@@ -14,6 +14,7 @@ from latentmill.datasets.images import LoadRules, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Record, Report, read_manifest
 from latentmill.datasets.sources import record_id
+from latentmill.pipeline import main
 from latentmill.stages import validate
 from latentmill.stages.checking.copies import CopyOrder, write_copy
 from latentmill.stages.settings import Source, ValidateSettings
@@ -403,3 +404,28 @@ def test_names_of_any_kind_get_safe_names(tmp_path: Path) -> None:
     found = names(fixed(data))
     assert len(found) == len(wild)
     assert all(len(os.fsencode(name)) < 120 and "_" not in name for name in found)
+
+
+@pytest.mark.slow
+def test_a_cache_made_before_repair_is_used_after_it(
+    data: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "sound.txt").write_bytes(b"\xef\xbb\xbfa sound picture\r\n")
+    noise(7).save(data / "film.jpg", "MPO", save_all=True, append_images=[noise(8)])
+    (data / "film.txt").write_bytes(b"a phone picture")
+    flags = ["--data", str(data), "--work", str(data.parent / "work"), "--model", str(small_model)]
+    for setting in ("bucket.area=64", "bucket.step=16", "bucket.min=32", "bucket.max=128"):
+        flags += ["--set", setting]
+
+    def counts(*command: str) -> dict[str, int]:
+        assert main.run([*command, *flags, "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out)["counts"])
+
+    assert counts("validate")["repaired"] == 0
+    assert counts("cache")["encoded_latents"] == 3
+    assert counts("validate", "--fix")["repaired"] == 3
+    (data / "turned.jpg").write_bytes((data / "turned.jpg").read_bytes())
+    again = counts("cache")
+    assert (again["samples"], again["encoded_latents"], again["encoded_texts"]) == (3, 0, 0)
+    assert counts("validate")["repaired"] == 0
+    assert counts("cache")["encoded_latents"] == 0
