@@ -118,4 +118,4 @@ def _opaque(image: Image.Image) -> Image.Image:
         image = image.convert("RGBA")
     if image.mode in {"RGBa", "La"}:
         image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

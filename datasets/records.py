@@ -30,7 +30,7 @@ class Record:
     """A usable picture with its caption: one line of `manifest.jsonl`.
 
     `path` is relative to the source, as it is on disk, with `/`. `file` is the absolute path to
-    read pixels from. `width` and `height` are upright, in px. `pixels` is the SHA-256 of the
+    read pixels from. `width` and `height` are upright, in px. `pixels` is the XXH3-128 of the
     decoded upright RGB picture. `caption` is None when there is none. `codes` are the codes of
     the warnings, `checks` the codes that a person must settle in the review.
     """
