@@ -42,8 +42,10 @@ def make_stage(name: str, choice: Choice) -> Stage[Any, Any]:
 def _validate(config: Config, _: Choice) -> Stage[Any, Any]:
     from latentmill.stages.validate import Validate
 
+    target = config.validation.target_side or config.bucket.area
+    settings = config.validation.model_copy(update={"target_side": target})
     encoding = config.caption.review_encoding
-    return Validate(config.layout(), config.sources(), config.validation, encoding)
+    return Validate(config.layout(), config.sources(), settings, encoding)
 
 
 def _caption(config: Config, choice: Choice) -> Stage[Any, Any]:

@@ -63,6 +63,40 @@ class ValidateSettings(BaseModel):
     max_aspect: float = Field(
         6.0, gt=1, description="Longest side by shortest side; beyond it most would be cropped."
     )
+    target_side: int = Field(
+        0, ge=0, description="Side in px of the square of the area trained at; 0: `bucket.area`."
+    )
+    max_upscale: float = Field(
+        1.1, ge=1, description="Warn of pictures that would be enlarged more than so many times."
+    )
+    max_blur: float = Field(
+        1.05, gt=0, description="Warn where even the sharpest edges are wider (sigma in px)."
+    )
+    dark_level: int = Field(
+        70, ge=0, le=255, description="Warn where 99% of the pixels are darker (0 to 255)."
+    )
+    bright_level: int = Field(
+        200, ge=0, le=255, description="Warn where 99% of the pixels are brighter (0 to 255)."
+    )
+    max_burnt: float = Field(
+        0.4, ge=0, le=1, description="Warn where a larger share is burnt out to white."
+    )
+    min_jpeg_quality: int = Field(
+        40, ge=0, le=100, description="Warn of JPEG files saved at a lower quality."
+    )
+    max_blockiness: float = Field(
+        0.12, ge=0, le=1, description="Warn where a larger share of JPEG's block edges shows."
+    )
+    max_border: float = Field(
+        0.02, ge=0, le=1, description="Warn of borders wider than this share of the side."
+    )
+    near_distance: int = Field(
+        8,
+        ge=0,
+        le=24,
+        description="Pictures whose perceptual hashes (64 bits) differ less are "
+        "near duplicates; 0: only equal hashes.",
+    )
     max_rejects: int = Field(
         0, ge=0, description="Go on (exit 0) with up to this many rejected pictures."
     )

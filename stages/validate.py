@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from latentmill.cache.disk import explained_failures
-from latentmill.cache.files import remove_leftovers, write_text
+from latentmill.cache.files import remove_leftovers, write_json, write_text
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.isolation import Limits
 from latentmill.datasets.layout import Layout
@@ -21,6 +21,7 @@ from latentmill.stages.checking.decoded import (
     read_decoded,
     write_decoded,
 )
+from latentmill.stages.checking.duplicates import DUPLICATES, groups_to_json
 from latentmill.stages.checking.facts import histograms
 from latentmill.stages.checking.groups import same_pixels
 from latentmill.stages.checking.outcome import (
@@ -126,6 +127,7 @@ class Validate:
         manifest = "".join(f"{record_to_json(record)}\n" for record in repaired.records)
         write_text(self.layout.manifest, manifest)
         write_text(self.layout.rejects, _reject_lines(verdict))
+        write_json(self._folder / DUPLICATES, groups_to_json(verdict.groups))
         report = self._report(verdict, repaired, manifest, sum(results))
         for part in parts:
             part.unlink()

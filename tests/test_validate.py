@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import pickle
@@ -21,9 +22,9 @@ from latentmill.stages.validate import UNIT_SIZE, Validate
 def picture(path: Path, seed: int = 0, size: tuple[int, int] = (80, 72)) -> Path:
     """Write a picture that no other seed gives."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.linear_gradient("L").resize(size).convert("RGB")
-    image.putpixel((0, 0), (seed % 256, seed // 256, 9))
-    image.save(path)
+    levels = hashlib.shake_128(f"{seed}".encode()).digest(35)
+    image = Image.frombytes("L", (7, 5), levels).resize(size, Image.Resampling.NEAREST)
+    image.convert("RGB").save(path)
     return path
 
 
@@ -44,6 +45,7 @@ def data(tmp_path: Path) -> Path:
 def stage_for(*folders: Path, **settings: object) -> Validate:
     work = folders[0].parent / "work"
     sources = tuple(Source(path=str(folder)) for folder in folders)
+    settings = {"target_side": 64, **settings}
     return Validate(Layout(work), sources, ValidateSettings(**settings))  # type: ignore[arg-type]
 
 

@@ -17,6 +17,14 @@ from latentmill.datasets.images import (
     load_picture,
     pixel_hash,
 )
+from latentmill.datasets.measures import (
+    MEASURES_VERSION,
+    SIDES_PX,
+    Measures,
+    measure,
+    measures_from_json,
+    reduced,
+)
 from latentmill.datasets.sources import FoundPicture
 from latentmill.stages.checking.copies import Copy
 from latentmill.stages.checking.thumbnails import write_thumbnail
@@ -28,8 +36,8 @@ _TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The mac
 class Decoded:
     """One file as it was decoded. `code` is empty for a picture, else it is a reject's.
 
-    `colour` is set when all pixels are of one colour. `stored` is how the file keeps the picture,
-    `copy` its repaired copy, if one was written.
+    `colour` is set when all pixels are of one colour; there is nothing to measure then. `stored`
+    is how the file keeps the picture, `copy` its repaired copy, if one was written.
     """
 
     file: str
@@ -42,6 +50,7 @@ class Decoded:
     pixels: str = ""
     notes: tuple[str, ...] = ()
     colour: str = ""
+    measures: Measures | None = None
     code: str = ""
     message: str = ""
     fix: str = ""
@@ -67,19 +76,22 @@ def decode(
         picture = load_picture(Path(found.file), rules)
     except PictureError as error:
         return rejected(found, rules, error)
+    image, small = picture.image, reduced(picture.image, SIDES_PX[-1])
     if thumbnail is not None:
-        write_thumbnail(picture.image, thumbnail)
+        write_thumbnail(small, thumbnail)
+    colour = _single_colour(image, small)
     entry = Decoded(
         found.file,
         found.bytes,
         found.modified_ns,
         _conditions(rules, ""),
         picture.format,
-        picture.image.width,
-        picture.image.height,
-        pixel_hash(picture.image),
+        image.width,
+        image.height,
+        pixel_hash(image),
         picture.notes,
-        _single_colour(picture.image),
+        colour,
+        None if colour else measure(image, small, picture.quality),
         stored=picture.stored,
     )
     return entry if keep is None else keep(entry, picture)
@@ -106,8 +118,12 @@ def decoded_to_json(entry: Decoded) -> str:
 def decoded_from_json(line: str) -> Decoded:
     """The entry of one line."""
     values = json.loads(line)
-    copy = values.get("copy")
-    nested = {"notes": tuple(values["notes"]), "copy": copy and Copy(**copy)}
+    copy, measures = values.get("copy"), values["measures"]
+    nested = {
+        "notes": tuple(values["notes"]),
+        "copy": copy and Copy(**copy),
+        "measures": measures and measures_from_json(measures),
+    }
     return Decoded(**{**values, **nested})
 
 
@@ -139,11 +155,19 @@ def part_name(files: Iterable[str]) -> str:
 def _conditions(rules: LoadRules, code: str) -> str:
     """Say under which conditions an outcome stands."""
     decoders = f", with {installed_decoders()}" if code == "unsupported-format" else ""
-    return rules.fingerprint + decoders
+    measured = "" if code else f", measures {MEASURES_VERSION}"
+    return rules.fingerprint + decoders + measured
 
 
-def _single_colour(image: Image.Image) -> str:
-    levels = [band for band in image.getextrema() if isinstance(band, tuple)]
-    if any(low != high for low, high in levels):
+def _single_colour(image: Image.Image, small: Image.Image) -> str:
+    """Name the colour that all pixels have, if so; a small copy tells most pictures apart."""
+    if len(_levels(small)) != 1:
         return ""
-    return "#" + "".join(f"{int(low):02x}" for low, _ in levels)
+    levels = _levels(image)
+    return "#" + levels.pop().hex() if len(levels) == 1 else ""
+
+
+def _levels(image: Image.Image) -> set[bytes]:
+    """Return the least and the greatest level of each channel, as one or two colours."""
+    bands = [band for band in image.getextrema() if isinstance(band, tuple)]
+    return {bytes(int(band[at]) for band in bands) for at in (0, 1)}

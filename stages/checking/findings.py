@@ -91,6 +91,34 @@ FINDINGS = {
     "duplicate-pixels": Finding(
         "warning", "The same pixels as another picture", "Remove one, or raise `repeats` instead."
     ),
+    "near-duplicate": Finding(
+        "warning",
+        "Nearly the same as another picture",
+        "Keep the better copy, unless both are meant.",
+    ),
+    "mirrored-duplicate": Finding(
+        "warning",
+        "Nearly the same as another picture's mirror image",
+        "Keep the better copy, unless both are meant.",
+    ),
+    "upscaled": Finding(
+        "warning",
+        "Smaller than it will be trained at",
+        "Use a larger original, or lower `bucket.area`; `bucket.upscale` can forbid enlarging.",
+    ),
+    "blurred": Finding(
+        "warning", "Blurred", "Replace it by a sharp picture; a LoRA learns blur readily."
+    ),
+    "dark": Finding(
+        "warning", "Too dark: detail is lost", "Lighten it from the original, or replace it."
+    ),
+    "bright": Finding(
+        "warning", "Too bright: detail is lost", "Darken it from the original, or replace it."
+    ),
+    "jpeg-artefacts": Finding(
+        "warning", "Heavily compressed", "Use a better copy; saving it again does not help."
+    ),
+    "borders": Finding("warning", "Borders of one colour", "Crop them off: they are learned."),
     "name-twins": Finding(
         "warning",
         "Names differ only in letter case or Unicode form",

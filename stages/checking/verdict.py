@@ -8,18 +8,26 @@ from latentmill.datasets.pairing import DEFAULT_SUFFIXES
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, name_twins
 from latentmill.stages.checking.decoded import Decoded
+from latentmill.stages.checking.duplicates import (
+    DUPLICATE_CODES,
+    Candidate,
+    Group,
+    find_groups,
+)
 from latentmill.stages.checking.findings import Subject, problem, worst_first
 from latentmill.stages.checking.found_captions import FoundCaption, SourceCaptions, find_captions
+from latentmill.stages.checking.quality import quality_messages
 from latentmill.stages.settings import ValidateSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Usable pictures in (source, path) order, problems worst first, and the ledger."""
+    """Usable pictures in (source, path) order, problems worst first, ledger, groups of copies."""
 
     records: tuple[Record, ...]
     problems: tuple[Problem, ...]
     counts: Mapping[str, int]
+    groups: tuple[Group, ...] = ()
 
     @property
     def rejects(self) -> tuple[Problem, ...]:
@@ -71,11 +79,13 @@ def judge(
                 problems.append(reject)
             else:
                 usable.append(_usable(picture, captions, bench))
-    usable = _with_set_codes(usable, scans)
+    groups = _groups(usable, bench)
+    usable = _with_set_codes(usable, scans, groups)
     problems += [each for one in usable for each in _record_problems(one, folders)]
     problems += _no_captions(usable, scans)
     records = tuple(one.record for one in usable)
-    return Verdict(records, worst_first(problems), _counts(records, problems, ignored))
+    counts = _counts(records, problems, ignored)
+    return Verdict(records, worst_first(problems), counts, groups)
 
 
 def _reject(picture: FoundPicture, bench: _Bench) -> Problem | None:
@@ -109,6 +119,7 @@ def unfit(seen: Decoded, subject: Subject, settings: ValidateSettings) -> Proble
 
 def _usable(picture: FoundPicture, captions: SourceCaptions, bench: _Bench) -> _Usable:
     seen, caption = bench.known[picture.file], captions.by_picture[picture.path]
+    quality = quality_messages(seen, bench.settings)
     record = Record(
         bench.ids[picture.source, picture.path],
         picture.source,
@@ -123,10 +134,10 @@ def _usable(picture: FoundPicture, captions: SourceCaptions, bench: _Bench) -> _
         caption.text,
         caption.file,
         caption.encoding,
-        (*seen.notes, *caption.codes),
+        (*seen.notes, *quality, *caption.codes),
         tuple(caption.checks),
     )
-    return _Usable(record, _messages(seen, picture, caption))
+    return _Usable(record, {**_messages(seen, picture, caption), **quality})
 
 
 def _messages(seen: Decoded, picture: FoundPicture, caption: FoundCaption) -> dict[str, str]:
@@ -137,9 +148,20 @@ def _messages(seen: Decoded, picture: FoundPicture, caption: FoundCaption) -> di
     return messages
 
 
-def _with_set_codes(usable: Sequence[_Usable], scans: Sequence[Scan]) -> list[_Usable]:
+def _groups(usable: Sequence[_Usable], bench: _Bench) -> tuple[Group, ...]:
+    candidates = [
+        Candidate(one.record, bench.folders[one.record.source] + one.record.path, measures)
+        for one in usable
+        if (measures := bench.known[one.record.file].measures) is not None
+    ]
+    return find_groups(candidates, bench.settings.near_distance)
+
+
+def _with_set_codes(
+    usable: Sequence[_Usable], scans: Sequence[Scan], groups: Sequence[Group]
+) -> list[_Usable]:
     """Add the codes that show only when pictures are compared with one another."""
-    first: dict[str, str] = {}
+    copies = {one.id: one for group in groups for one in group.members}
     twins = {
         (one.source, path): ", ".join(other for other in group if other != path)
         for one in scans
@@ -149,10 +171,10 @@ def _with_set_codes(usable: Sequence[_Usable], scans: Sequence[Scan]) -> list[_U
     captioned = any(one.record.caption is not None for one in usable)
     result = []
     for one in usable:
-        record, added = one.record, {}
-        if record.pixels in first:
-            added["duplicate-pixels"] = f"The same pixels as {first[record.pixels]}"
-        first.setdefault(record.pixels, record.path)
+        record, added = one.record, dict[str, str]()
+        copy = copies.get(record.id)
+        if copy is not None and copy.relation != "best":
+            added[DUPLICATE_CODES[copy.relation]] = copy.message
         if (record.source, record.path) in twins:
             others = twins[record.source, record.path]
             added["name-twins"] = f"Differs only in letter case or Unicode form from {others}"
