@@ -13,7 +13,7 @@ _MOST = 0.45
 _BOUNDED = 0.6  # Share of the line behind a border that must differ from it.
 _STEP = 20  # Levels by which it must.
 _STRAY = 0.01  # Share of a line that may differ nevertheless.
-_RINGING = 0.016  # Share of a side: compression blurs an edge over a block.
+_RINGING = 0.032  # Share of a side: compression spreads an edge over 16 px.
 
 Pixels = NDArray[np.int16]
 

@@ -28,7 +28,6 @@ DUPLICATE_CODES = {
 
 _LEAST_CONTRAST = 4.0  # Standard deviation in grey levels: a flat picture's hash is noise.
 _LEAST_CORRELATION = 0.85  # Of 8 x 8 mean colours: the same shapes may have other colours.
-_ONES = np.array([word.bit_count() for word in range(1 << 16)], dtype=np.uint8)
 _LEAST_CHROMA = 10.0  # Below it a picture is grey, and only brightness is compared.
 
 
@@ -117,8 +116,8 @@ def _gather(
     alone = set(range(len(sets))) - set(left.tolist())
     while left.size:
         best, left = int(left[0]), left[1:]
-        direct = _num_differing(hashes[left], hashes[best])
-        turned = _num_differing(hashes[left], mirrored[best])
+        direct = np.bitwise_count(hashes[left] ^ hashes[best])
+        turned = np.bitwise_count(hashes[left] ^ mirrored[best])
         near = np.flatnonzero(np.minimum(direct, turned) <= near_distance)
         copies = [_Copy(best, 0, False)]
         if near.size:
@@ -134,13 +133,6 @@ def _gather(
     for row in sorted(alone):
         if len(sets[row]) > 1:
             yield sets[row][0], [_Copy(row, 0, False)]
-
-
-def _num_differing(hashes: NDArray[np.uint64], one: np.uint64) -> NDArray[np.uint8]:
-    """Count differing bits, 16 at a time by table (numpy has a count only from 2.0 on)."""
-    words = (hashes ^ one).view(np.uint16).reshape(-1, HASH_BITS // 16)
-    num: NDArray[np.uint8] = _ONES[words].sum(axis=1, dtype=np.uint8)
-    return num
 
 
 def _same_colours(
