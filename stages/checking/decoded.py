@@ -60,8 +60,12 @@ class Decoded:
     def holds_for(self, found: FoundPicture, rules: LoadRules) -> bool:
         """Tell whether decoding the file again would tell the same."""
         same = (self.bytes, self.modified_ns) == (found.bytes, found.modified_ns)
-        lasting = self.code not in _TRIED_AGAIN
-        return same and lasting and self.rules == _conditions(rules, self.code)
+        return same and self.is_lasting and self.rules == _conditions(rules, self.code)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the file alone decided the outcome; else it is tried again in each run."""
+        return self.code not in _TRIED_AGAIN
 
 
 Keep = Callable[[Decoded, Picture], Decoded]
