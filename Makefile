@@ -51,9 +51,11 @@ test: $(SETUP) ## All tests
 	@$(BIN)/python -m pytest -q -n 2
 test-fast: $(SETUP) ## The tests that take under a few seconds each
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; memory
+	@$(BIN)/python benches/bench_validate.py $(ARGS)
 
 help:
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(SETUP): setup.cfg pyproject.toml
 	@$(or $(PYTHON),python3) pipeline/setup_check.py $(VENV)
@@ -62,4 +64,4 @@ $(SETUP): setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast help
+.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate help

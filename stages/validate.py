@@ -23,7 +23,7 @@ from latentmill.stages.checking.decoded import (
 )
 from latentmill.stages.checking.duplicates import DUPLICATES, groups_to_json
 from latentmill.stages.checking.facts import histograms
-from latentmill.stages.checking.groups import same_pixels
+from latentmill.stages.checking.groups import shown_groups
 from latentmill.stages.checking.outcome import (
     conclude,
     next_steps,
@@ -148,7 +148,7 @@ class Validate:
         found = Found(
             records,
             outcome.unsure,
-            tuple(same_pixels(records)),
+            tuple(shown_groups(verdict.groups, records)),
             repaired.repairs,
             {one.id: Path(one.file) for one in verdict.records},
             sample_ids([*(one.id for one in records), *(one.id for one in verdict.rejects)]),

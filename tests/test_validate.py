@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -453,6 +454,7 @@ def test_a_damaged_memory_costs_a_second_decoding_only(data: Path) -> None:
 def test_validate_never_imports_torch(data: Path) -> None:
     code = f"""
 import sys
+from dataclasses import replace
 from latentmill.datasets.layout import Layout
 from latentmill.stages.settings import Source, ValidateSettings
 from latentmill.stages.validate import Validate
@@ -548,3 +550,30 @@ def test_a_table_that_cannot_be_read_is_told(data: Path) -> None:
     (data / "metadata.csv").symlink_to("gone")
     (told,) = [one for one in run(stage_for(data)).problems if one.code == "caption-unreadable"]
     assert told.path == "metadata.csv"
+
+
+def test_quality_and_copies_are_told_in_the_report_and_beside_it(data: Path) -> None:
+    Image.open(data / "0.png").resize((240, 216), Image.Resampling.NEAREST).save(data / "big.png")
+    Image.open(data / "1.png").point(lambda level: level // 6).save(data / "night.png")
+    picture(data / "small.png", 9, (70, 66))
+    stage = stage_for(data, target_side=90, near_distance=2)
+    report = run(stage)
+    said = {(one.code, one.path): one.message for one in report.problems}
+    big = record_id("big.png")
+    assert f"of 64, group {big})" in said["near-duplicate", "0.png"]
+    assert "level 4" in said["dark", "night.png"]
+    assert "enlarged 1.3 times to train at 90 px" in said["upscaled", "small.png"]
+    content = json.loads((stage.layout.work / "validate" / "duplicates.json").read_text())
+    (group,) = [one for one in content["groups"] if one["id"] == big]
+    assert [(one["path"], one["relation"]) for one in group["members"]] == [
+        ("big.png", "best"),
+        ("0.png", "near"),
+    ]
+    assert "near-duplicate" in records(stage)["0.png"].codes
+
+
+def test_other_thresholds_decode_nothing(data: Path) -> None:
+    assert run(stage_for(data)).problems == ()
+    strict = run(stage_for(data, max_blur=0.01, dark_level=255, target_side=300))
+    assert {one.code for one in strict.problems} >= {"dark", "upscaled"}
+    assert strict.counts["decoded"] == 0

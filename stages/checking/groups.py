@@ -1,16 +1,17 @@
 """Pictures that are alike -> groups, each with the copy to keep."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from latentmill.datasets.records import Record
+from latentmill.stages.checking.duplicates import Group as Duplicates
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Ids of pictures that are alike, in the order of the manifest; `best` is the one to keep.
 
-    `kind` says how alike: `the same pixels`, or in other words.
+    `kind` says how alike: `the same pixels`, `nearly the same`, `mirrored`, or several of these.
     """
 
     kind: str
@@ -18,17 +19,17 @@ class Group:
     best: str
 
 
-def same_pixels(records: Sequence[Record]) -> list[Group]:
-    """Group records with the same decoded pixels; the file with most bytes is the one to keep."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.pixels, []).append(record)
-    return [
-        Group(
-            "the same pixels",
-            tuple(record.id for record in group),
-            max(group, key=lambda record: (record.caption is not None, record.bytes)).id,
-        )
-        for group in groups.values()
-        if len(group) > 1
-    ]
+_KINDS = {"same-pixels": "the same pixels", "near": "nearly the same", "mirrored": "mirrored"}
+
+
+def shown_groups(found: Sequence[Duplicates], records: Sequence[Record]) -> list[Group]:
+    """Return groups of copies as the report shows them, named by what makes them alike."""
+    order = {record.id: place for place, record in enumerate(records)}
+    return [_shown(group, order) for group in found]
+
+
+def _shown(group: Duplicates, order: Mapping[str, int]) -> Group:
+    relations = {one.relation for one in group.members}
+    kind = ", ".join(words for relation, words in _KINDS.items() if relation in relations)
+    ids = sorted((one.id for one in group.members), key=lambda name: order[name])
+    return Group(kind, tuple(ids), group.id)
