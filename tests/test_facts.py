@@ -2,8 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentmill.datasets.records import Record
+from latentmill.stages.checking.duplicates import Group as Duplicates
+from latentmill.stages.checking.duplicates import Member, Relation
 from latentmill.stages.checking.facts import histograms
-from latentmill.stages.checking.groups import Group, same_pixels
+from latentmill.stages.checking.groups import Group, shown_groups
 
 
 def record(name: str, size: tuple[int, int] = (64, 64), caption: str | None = "x") -> Record:
@@ -37,11 +39,8 @@ def test_every_picture_is_in_one_class_of_each(sizes: list[tuple[int, int]]) -> 
         assert sum(bar.count for bar in histogram.bars) == len(sizes)
 
 
-def test_the_same_pixels_make_a_group_with_the_captioned_one_to_keep() -> None:
-    one, two, other = record("a", caption=None), record("b"), record("c")
-    groups = same_pixels([one, Record(**{**_values(two), "pixels": "a"}), other])
-    assert groups == [Group("the same pixels", ("a", "b"), "b")]
-
-
-def _values(one: Record) -> dict[str, object]:
-    return {name: getattr(one, name) for name in Record.__dataclass_fields__}
+def test_groups_are_shown_in_the_order_of_the_manifest_with_the_one_to_keep() -> None:
+    members: list[tuple[str, Relation]] = [("c", "best"), ("b", "same-pixels"), ("a", "mirrored")]
+    found = Duplicates("c", tuple(Member(name, name, kind, 0) for name, kind in members))
+    shown = shown_groups([found], [record(name) for name in "abc"])
+    assert shown == [Group("the same pixels, mirrored", ("a", "b", "c"), "c")]
