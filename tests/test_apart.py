@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.isolation import Limits
@@ -36,7 +37,7 @@ from PIL import ImageFile
 sound = ImageFile.ImageFile.load
 
 def load(self):
-    name = os.path.basename(getattr(self, "filename", ""))
+    name = self.info.get("Title", "")
     if name.startswith("segfault"):
         ctypes.string_at(0)
     if name.startswith("abort"):
@@ -71,7 +72,9 @@ BROKEN = {
 def draw(path: Path, seed: int) -> None:
     image = Image.linear_gradient("L").resize((80, 72)).convert("RGB")
     image.putpixel((0, 0), (seed, 1, 2))
-    image.save(path)
+    title = PngInfo()  # What the saboteur goes by.
+    title.add_text("Title", path.name.encode("ascii", "replace").decode())
+    image.save(path, pnginfo=title)
 
 
 @dataclass(frozen=True)
