@@ -11,6 +11,7 @@ override MODEL := $(value MODEL)
 override WORK := $(value WORK)
 override CONFIG := $(value CONFIG)
 export DATA MODEL WORK CONFIG
+export LATENTMILL_MAKE_FROM := $(value PWD)# makes the next commands that are shown begin with `make`
 FLAGS = $${CONFIG:+--config "$$CONFIG"} $${DATA:+--data "$$DATA"} $${MODEL:+--model "$$MODEL"} $${WORK:+--work "$$WORK"} $(ARGS)
 
 VENV ?= .venv

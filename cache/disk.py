@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from latentmill.datasets.errors import DiskFullError, UsageError
+from latentmill.datasets.next_steps import Command
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _RESERVE_BYTES = 64 * 2**20
+_ELSEWHERE = (Command(flags=("--work", "DIR")), Command(settings=("cache.dir=DIR",)))
 
 
 def require_room(folder: Path, needed_bytes: int) -> None:
@@ -23,7 +25,8 @@ def require_room(folder: Path, needed_bytes: int) -> None:
         raise DiskFullError(
             f"{_mib(needed_bytes + _RESERVE_BYTES)} are needed, {_mib(free_bytes)} are free",
             where=str(folder),
-            fix="free some space, or let --work or --set cache.dir=DIR name a larger disk",
+            fix="free some space, or name a larger disk",
+            run=_ELSEWHERE,
         )
 
 
@@ -37,13 +40,15 @@ def explained_failures(folder: Path) -> Iterator[None]:
             raise DiskFullError(
                 "the disk is full; what was written stays valid",
                 where=str(folder),
-                fix="free some space and run the same command again: it goes on where it stopped",
+                fix="free some space, then go on where it stopped",
+                run=(Command(),),
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UsageError(
                 f"cannot write: {error.strerror}",
                 where=str(error.filename or folder),
-                fix="give a folder that can be written with --work or --set cache.dir=DIR",
+                fix="name a folder that can be written",
+                run=_ELSEWHERE,
             ) from error
         raise
 

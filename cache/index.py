@@ -15,6 +15,7 @@ from typing import Any
 from latentmill.cache.files import write_json
 from latentmill.cache.fingerprints import FORMAT, digest
 from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.next_steps import Command
 
 _log = logging.getLogger(__name__)
 
@@ -177,14 +178,15 @@ def read_set_index(path: Path) -> SetIndex:
     """Read a work's index; UsageError when there is none, DataError when it is damaged."""
     if not path.is_file():
         raise UsageError(
-            "nothing is cached yet", where=str(path), fix="run `latentmill cache` first"
+            "nothing is cached yet", where=str(path), fix="encode first", run=(Command("cache"),)
         )
     values = _unsealed(path)
     if values is None:
         raise DataError(
             "the cache was written by another version of latentmill",
             where=str(path),
-            fix="run `latentmill cache` again: it writes a new one beside it",
+            fix="encode again: a new one is written beside it",
+            run=(Command("cache"),),
         )
     values["extras"] = FileStamp(**values["extras"])
     values["shards"] = tuple(FileStamp(**shard) for shard in values["shards"])
@@ -215,6 +217,7 @@ def _damaged(path: Path) -> DataError:
     return DataError(
         f"{path.name} is damaged",
         where=str(path),
-        expected="the file as `latentmill cache` wrote it",
-        fix="run `latentmill cache`: it encodes again what is damaged, and nothing else",
+        expected="the file as `cache` wrote it",
+        fix="encode again what is damaged; nothing else is encoded",
+        run=(Command("cache"),),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from latentmill.cache.disk import explained_failures
 from latentmill.datasets.errors import UsageError
+from latentmill.datasets.next_steps import Command
 
 _log = logging.getLogger(__name__)
 _LOCKED_BYTE = 2**30  # Beyond the text: Windows forbids others to read a locked byte.
@@ -63,7 +64,8 @@ def _require_free(handle: int, path: Path) -> None:
             f"{_owner(path)} is at work in this folder",
             where=str(path),
             expected="one at a time",
-            fix="wait until it ends, or choose another folder with --work DIR",
+            fix="wait until it ends, or choose another folder",
+            run=(Command(flags=("--work", "DIR")),),
         ) from None
 
 

@@ -18,6 +18,7 @@ from latentmill.cache.index import (
     read_shard_index,
 )
 from latentmill.datasets.errors import DataError
+from latentmill.datasets.next_steps import Command
 
 if TYPE_CHECKING:
     import torch
@@ -235,10 +236,11 @@ def _read_extras(folder: Path, index: SetIndex) -> Extras:
     )
 
 
-def _damaged(path: Path, expected: str = "the file as `latentmill cache` wrote it") -> DataError:
+def _damaged(path: Path, expected: str = "the file as `cache` wrote it") -> DataError:
     return DataError(
         f"{path.name} is missing or damaged",
         where=str(path),
         expected=expected,
-        fix="run `latentmill cache`: it encodes again what is damaged, and nothing else",
+        fix="encode again what is damaged; nothing else is encoded",
+        run=(Command("cache"),),
     )

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from latentmill.datasets.next_steps import NextStep
+
 Level = Literal["reject", "check", "warning", "advice"]
 
 
@@ -56,7 +58,8 @@ class Record:
 class Report:
     """What a stage says at its end; `report.json` holds the same, `exit_code` aside.
 
-    `facts` are what else a stage found out, as JSON takes it.
+    `facts` are what else a stage found out, as JSON takes it. `account` says the counts in one
+    line where they add up to something; empty lists them.
     """
 
     stage: str
@@ -66,7 +69,8 @@ class Report:
     fingerprint: str = ""
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
-    next_steps: tuple[str, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+    account: str = ""
     exit_code: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from latentmill.datasets.errors import DataError
-from latentmill.datasets.review_encoding import START_OVER
+from latentmill.datasets.review_encoding import START_OVER, WRITE_ANEW
 
 Status = Literal["draft", "check", "ok", "skip"]
 RowSource = Literal["file", "blip", "person"]
@@ -135,4 +135,5 @@ def refused(what: str, where: str, wrong: Sequence[str]) -> DataError:
         where=where,
         expected="every row whole; nothing was taken over",
         fix=f"correct these rows, or {START_OVER}",
+        run=(WRITE_ANEW,),
     )

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from latentmill.datasets.encodings import plausibility
 from latentmill.datasets.errors import DataError
+from latentmill.datasets.next_steps import Command
 
 SPREADSHEET_ENCODINGS = (
     *("gb18030", "big5hkscs", "cp932", "cp949"),
     *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "mac_roman"),
 )
 """What spreadsheet programs save as "CSV" or "ANSI", by locale."""
-START_OVER = "move it away and run `latentmill caption`, which writes it as it last was"
+START_OVER = "move it away, and it is written as it last was"
+WRITE_ANEW = Command("caption")
 MOST_EVIDENCE = 200
 """About how many rows are looked for: enough to decide, and quick on 10,000 rows."""
 
@@ -71,6 +73,7 @@ def _decode_as(data: bytes, encoding: str, where: str) -> str:
             where=f"{where}, line {line}: {error}",
             expected="text in one encoding from beginning to end",
             fix=f"save it again as `CSV UTF-8`, or {START_OVER}",
+            run=(WRITE_ANEW,),
         ) from error
 
 
@@ -168,6 +171,7 @@ def _ask(data: bytes, readings: Mapping[str, str], where: str) -> DataError:
             where=f"{where}, line {lines[0] + 1}",
             expected="UTF-8 with its mark, as latentmill wrote it",
             fix=f"in the spreadsheet save it again as `CSV UTF-8`, or {START_OVER}",
+            run=(WRITE_ANEW,),
         )
     names = [name for _, name in ways]
     rows = [
@@ -175,13 +179,12 @@ def _ask(data: bytes, readings: Mapping[str, str], where: str) -> DataError:
         + "; ".join(f"line {n + 1} {text!r}" for n, text in zip(lines, texts, strict=False))
         for texts, name in ways
     ]
-    others = f" (or {', '.join(names[1:])})" if names[1:] else ""
     return DataError(
         "nothing in review.csv proves which encoding it was saved in:\n" + "\n".join(rows),
         where=where,
         expected="UTF-8 with its mark, as latentmill wrote it",
-        fix="in the spreadsheet save as `CSV UTF-8`; or name the encoding that reads right: "
-        f"`--set caption.review_encoding={names[0]}`{others}",
+        fix="in the spreadsheet save as `CSV UTF-8`; or name the encoding that reads right",
+        run=tuple(Command(settings=(f"caption.review_encoding={name}",)) for name in names),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.filekinds import HEAD_BYTES, describe_content
 from latentmill.datasets.review import COLUMNS
-from latentmill.datasets.review_encoding import ROW_ID, START_OVER
+from latentmill.datasets.review_encoding import ROW_ID, START_OVER, WRITE_ANEW
 
 REQUIRED_COLUMNS = ("id", "caption", "status", "draft")
 DELIMITERS = ",;\t"
@@ -51,6 +51,7 @@ def require_text(data: bytes, where: str) -> None:
             expected="a text table; nothing was taken over",
             fix="open it in the program that wrote it and save it as `CSV UTF-8` under this name, "
             f"or {START_OVER}",
+            run=(WRITE_ANEW,),
         )
 
 
@@ -111,4 +112,5 @@ def _not_a_header(first: str, best: Header, missing: Sequence[str], at: str) -> 
         expected=f"a first line with at least the columns {', '.join(REQUIRED_COLUMNS)}, "
         "separated by comma, semicolon or tab; nothing was taken over",
         fix=fix,
+        run=(WRITE_ANEW,),
     )

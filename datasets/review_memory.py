@@ -10,6 +10,7 @@ from typing import Any
 
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.review import COLUMNS, ReviewRow, cells_of, same_text, unguard, unguard_all
 from latentmill.datasets.review_reading import SavedReview, damaged, read_saved
 
@@ -93,7 +94,7 @@ def read_memory(layout: Layout) -> Memory:
         raise DataError(
             "the record of what was written into review.csv is damaged",
             where=f"{path}: {error}",
-            expected="the JSON that `latentmill caption` wrote",
+            expected="the JSON that `caption` wrote",
             fix="move this file away: review.csv alone is then believed",
         ) from error
 
@@ -189,7 +190,7 @@ def _with_backup(error: DataError, layout: Layout) -> DataError:
     if not backup(layout, 1).is_file():
         return error
     fix = f"{error.fix}; the version before latentmill last wrote is {backup(layout, 1)}"
-    return DataError(error.what, where=error.where, expected=error.expected, fix=fix)
+    return DataError(error.what, where=error.where, expected=error.expected, fix=fix, run=error.run)
 
 
 def settle(row: ReviewRow, ours: Collection[str] = ()) -> ReviewRow:
@@ -245,7 +246,8 @@ def _refuse_lost_characters(rows: Sequence[ReviewRow], memory: Memory, where: st
             where=where,
             expected="the characters, not question marks; nothing was taken over",
             fix="in the spreadsheet save as `CSV UTF-8`; if it is closed already, move review.csv "
-            "away and run `latentmill caption`, which writes it as it was",
+            "away, and it is written as it was",
+            run=(Command("caption"),),
         )
 
 

@@ -19,7 +19,7 @@ from latentmill.datasets.review import (
     too_long,
     unguard,
 )
-from latentmill.datasets.review_encoding import ROW_ID, START_OVER, Known, decode_review
+from latentmill.datasets.review_encoding import ROW_ID, START_OVER, WRITE_ANEW, Known, decode_review
 from latentmill.datasets.review_header import Header, find_header, require_text
 
 _ROW_INSIDE_A_CELL = re.compile(rf"[\r\n](?s:.)*?\b{ROW_ID.pattern}\b")
@@ -103,6 +103,7 @@ def damaged(what: str, where: str) -> DataError:
         expected="a whole file; nothing was taken over",
         fix="save it once more in the program that has it open; or put a whole copy in its "
         f"place; or {START_OVER}",
+        run=(WRITE_ANEW,),
     )
 
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from latentmill.datasets.errors import DataError
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow, printable, same_text
 from latentmill.datasets.review_memory import settle
+from latentmill.datasets.words import counted
 
 CaptionBy = Literal["file", "person", "draft"]
 
@@ -87,12 +89,14 @@ def require_reviewed(selection: Selection) -> None:
         _require_any(selection, total)
         return
     held = len(waiting) + len(uncaptioned)
-    parts = _counted(waiting, uncaptioned)
+    parts, ways = _counted(waiting, uncaptioned), _ways_on(waiting, uncaptioned)
     raise DataError(
-        f"{held} of {total} pictures ({held / total:.0%}) wait for a caption: {', '.join(parts)}",
+        f"{held} of {counted(total, 'picture')} ({held / total:.0%}) waiting for a caption: "
+        + ", ".join(parts),
         where=_examples(waiting, uncaptioned),
         expected="every caption written, approved (`ok`) or set aside (`skip`)",
-        fix="\n            ".join(_ways_on(waiting, uncaptioned)),
+        fix="; or ".join(way.text for way in ways),
+        run=tuple(command for way in ways for command in way.commands),
     )
 
 
@@ -131,21 +135,21 @@ def _require_any(selection: Selection, total: int) -> None:
         return
     raise DataError(
         "no picture is left to train on",
-        where=f"{len(selection.set_aside)} of {total} pictures are set aside",
+        where=f"{len(selection.set_aside)} of {counted(total, 'picture')} set aside",
         expected="at least one picture with a caption",
-        fix="give rows of review.csv the status `ok`, or check the data folder with "
-        "`latentmill validate`",
+        fix="give rows of review.csv the status `ok`, or check the data folder",
+        run=(Command("validate"),),
     )
 
 
 def _counted(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[str]:
     drafts = sum(row.status == "draft" for row in waiting)
     counts = (
-        (drafts, "drafts nobody looked at"),
-        (len(waiting) - drafts, "captions in doubt (check)"),
-        (len(uncaptioned), "without any caption"),
+        (drafts, counted(drafts, "draft") + " nobody looked at"),
+        (len(waiting) - drafts, counted(len(waiting) - drafts, "caption") + " in doubt (check)"),
+        (len(uncaptioned), f"{len(uncaptioned)} without any caption"),
     )
-    return [f"{count} {what}" for count, what in counts if count]
+    return [text for count, text in counts if count]
 
 
 def _examples(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> str:
@@ -154,17 +158,15 @@ def _examples(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> st
     return ", ".join(printable(name) for name in names[:3]) + more
 
 
-def _ways_on(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[str]:
+def _ways_on(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[NextStep]:
     ways = []
     if uncaptioned:
-        ways.append("run `latentmill caption`: it drafts what is missing and writes review.csv")
+        ways.append(step("draft what is missing", Command("caption")))
     if waiting:
-        ways.append(
-            "review them: edit review.csv (or give the rows the status `ok` or `skip`), or all "
-            "drafts at once with `latentmill approve --all-drafts`"
-        )
-    ways.append(
-        "or train on drafts nobody looked at: `--set caption.accept_drafts=true` (the LoRA "
-        "records it; rows in `check` and empty drafts still wait)"
-    )
+        edit = "edit review.csv (or give the rows the status `ok` or `skip`)"
+        ways.append(step(edit))
+    if any(row.status == "draft" for row in waiting):
+        ways.append(step("approve all drafts at once", Command("approve", ("--all-drafts",))))
+        unseen = Command("cache", settings=("caption.accept_drafts=true",))
+        ways.append(step("train on drafts nobody looked at (the LoRA records it)", unseen))
     return ways

@@ -2,7 +2,8 @@
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
+from latentmill.pipeline.assignments import assign, set_path
+from latentmill.pipeline.work_record import fill_in
 from latentmill.stages.settings import (
     SECTION,
     BucketSettings,
@@ -47,10 +51,10 @@ class Config(BaseModel):
         """The work folder's paths; raises UsageError without one, or when it is the data folder."""
         shared = Path(self.cache.dir).expanduser() if self.cache.dir else None
         work = Path(self.work).expanduser() if self.work else None
-        work = work or Path("work") / data_name(self.sources())
+        work = work or default_work(self.sources())
         for source in self.data:
-            _require_apart(work, source, "work", "--work DIR (make: WORK=DIR)")
-            _require_apart(shared, source, "cache", "--set cache.dir=DIR")
+            _require_apart(work, source, "work", Command(flags=("--work", "DIR")))
+            _require_apart(shared, source, "cache", Command(settings=("cache.dir=DIR",)))
         return Layout(work, shared)
 
     def sources(self) -> tuple[Source, ...]:
@@ -59,7 +63,9 @@ class Config(BaseModel):
             raise UsageError(
                 "no folder of pictures was named",
                 expected="a folder with pictures and, beside them, captions",
-                fix="give it with --data DIR (make: DATA=DIR), or as [[data]] in --config FILE",
+                fix="name it, as [[data]] in a configuration file or here; or name the work folder "
+                "that was made from it",
+                run=(Command(flags=("--data", "DIR")), Command(flags=("--work", "DIR"))),
             )
         return self.data
 
@@ -75,44 +81,127 @@ class Request:
     assignments: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A configuration, and in words what of it was recalled from the work folder, if anything."""
+
+    config: Config
+    note: str
+
+
+def default_work(sources: Sequence[Source]) -> Path:
+    """The work folder of data for which nobody named one."""
+    return Path("work") / data_name(sources)
+
+
 def data_name(sources: Sequence[Source]) -> str:
     """The name of the first data folder, for folders and files named after it."""
     return Path(sources[0].path).expanduser().resolve().name or "pictures"
 
 
-def _require_apart(folder: Path | None, source: Source, name: str, flag: str) -> None:
+def _require_apart(folder: Path | None, source: Source, name: str, other: Command) -> None:
     data = Path(source.path).expanduser()
     if folder is not None and folder.exists() and data.exists() and folder.samefile(data):
         raise UsageError(
             f"the {name} folder is the data folder, which is read only",
             where=source.path,
-            fix=f"choose another one with {flag}",
+            fix="choose another one",
+            run=(other,),
         )
 
 
 def load_config(request: Request) -> Config:
     """The configuration of `request`; raises UsageError naming each wrong key or value."""
-    values = _read_toml(request.config) if request.config else {}
+    return recall_config(request).config
+
+
+def recall_config(request: Request) -> Recalled:
+    """The configuration of `request`, with data and model of the work folder where it names none.
+
+    Raises UsageError naming each wrong key or value.
+    """
+    values = read_values(request)
+    work = _work_of(values)
+    remembered = tuple(fill_in(values, work)) if work is not None else ()
+    for assignment in _of_sources(request.assignments):
+        assign(values, assignment, _is_text)
+    config = check_values(values, request.config or "the command line")
+    note = f"{' and '.join(remembered)}: as last used in {work}" if remembered else ""
+    return Recalled(config, note)
+
+
+def resumed_config(request: Request, run: Path) -> Config:
+    """The configuration that a run began with, and on top of it what `request` says.
+
+    A data folder that is the run's own keeps the settings of its source. Raises UsageError.
+    """
+    values = read_toml(str(run / "config.toml"))
+    said = read_values(request)
+    if "data" in said:
+        said["data"] = _with_known_settings(said["data"], values.get("data") or [])
+    for name, value in said.items():
+        is_section = isinstance(value, dict) and isinstance(values.get(name), dict)
+        values[name] = {**values[name], **value} if is_section else value
+    for assignment in _of_sources(request.assignments):
+        assign(values, assignment, _is_text)
+    return check_values(values, str(run / "config.toml"))
+
+
+def _with_known_settings(sources: Any, known: Sequence[Any]) -> Any:
+    if not isinstance(sources, list) or not all(isinstance(one, dict) for one in sources):
+        return sources  # `check_values` says what is wrong with it.
+    settings = {_folder(one.get("path")): one for one in known}
+    return [{**settings.get(_folder(one.get("path")), {}), **one} for one in sources]
+
+
+def _folder(path: Any) -> str:
+    return str(Path(str(path)).expanduser().resolve())
+
+
+def read_values(request: Request) -> dict[str, Any]:
+    """What file, flags and assignments say, those for single sources aside; not checked yet."""
+    values = read_toml(request.config) if request.config else {}
     if request.data is not None:
         values["data"] = [{"path": _not_blank(request.data, "--data")}]
     if request.model is not None:
-        _set_path(values, "model.id", _not_blank(request.model, "--model"))
+        set_path(values, "model.id", _not_blank(request.model, "--model"))
     if request.work is not None:
         values["work"] = _not_blank(request.work, "--work")
     for assignment in request.assignments:
-        _assign(values, assignment)
+        if assignment not in _of_sources(request.assignments):
+            assign(values, assignment, _is_text)
+    return values
+
+
+def check_values(values: Mapping[str, Any], where: str) -> Config:
+    """The configuration that `values` describe; raises UsageError naming each wrong key."""
     try:
-        config = Config.model_validate(values)
+        return Config.model_validate(values)
     except ValidationError as error:
         raise UsageError(
             "the configuration is wrong\n" + "\n".join(_explain(item) for item in error.errors()),
-            where=request.config or "the command line",
-            fix="`latentmill config` prints every setting with its meaning",
+            where=where,
+            fix="see every setting with its meaning",
+            run=(Command("config"),),
         ) from None
-    return config
 
 
-def _read_toml(name: str) -> dict[str, Any]:
+def _of_sources(assignments: Sequence[str]) -> list[str]:
+    return [one for one in assignments if one.strip().startswith("data.")]
+
+
+def _work_of(values: Mapping[str, Any]) -> Path | None:
+    """The work folder of unchecked values: the one named, or the one after the data folder."""
+    named, data = values.get("work"), values.get("data")
+    if isinstance(named, str) and named:
+        return Path(named).expanduser()
+    with suppress(TypeError, LookupError, AttributeError, ValueError):
+        return default_work([Source(path=data[0]["path"])]) if data else None
+    return None
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """The tables of a configuration file; raises UsageError when it cannot be read."""
     path = Path(name).expanduser()
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
@@ -136,17 +225,6 @@ def _not_blank(text: str, flag: str) -> str:
     return text
 
 
-def _assign(values: dict[str, Any], assignment: str) -> None:
-    key, equals, text = assignment.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(
-            f"--set {assignment} is not an assignment",
-            expected="SECTION.NAME=VALUE, such as train.rank=16",
-        )
-    key = key.strip()
-    _set_path(values, key, text if _is_text(key) else _parse_value(text))
-
-
 def _is_text(key: str) -> bool:
     """Whether the setting takes text as it stands: `train.name=2024` is no number."""
     section, _, name = key.partition(".")
@@ -163,43 +241,6 @@ def _section_fields(section: str) -> dict[str, Any]:
         if section in (field.alias, name) and isinstance(field.default, BaseModel):
             return dict(type(field.default).model_fields)
     return {}
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-    return value if isinstance(value, bool | int | float | str | list | dict) else text
-
-
-def _set_path(values: dict[str, Any], key: str, value: Any) -> None:
-    first, *rest = key.split(".")
-    if first == "data" and rest:
-        return _set_source(values, rest, value, key)
-    target = values
-    for name in [first, *rest][:-1]:
-        target = target.setdefault(name, {})
-        if not isinstance(target, dict):
-            raise UsageError(f"--set {key}: {name} is a value, not a section")
-    target[[first, *rest][-1]] = value
-    return None
-
-
-def _set_source(values: dict[str, Any], rest: list[str], value: Any, key: str) -> None:
-    """`data.trigger=x` sets it for every source, `data.1.trigger=x` for the second."""
-    sources = values.setdefault("data", [])
-    chosen = sources
-    if rest[0].isdigit():
-        chosen, rest = sources[int(rest[0]) : int(rest[0]) + 1], rest[1:]
-    if not chosen or len(rest) != 1:
-        raise UsageError(
-            f"--set {key} names no data source",
-            expected=f"data.NAME, or data.N.NAME with N below {len(sources)}",
-            fix="give the folder with --data DIR first",
-        )
-    for source in chosen:
-        source[rest[0]] = value
 
 
 def _explain(item: Any) -> str:

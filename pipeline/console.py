@@ -2,26 +2,14 @@
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Task as ProgressTask
-from rich.text import Text
 
 from latentmill.datasets.errors import LatentmillError
+from latentmill.datasets.next_steps import Spell
 from latentmill.datasets.records import Report
-from latentmill.pipeline.stage import Tick
 from latentmill.pipeline.summary import summary
 
 PLAIN_WIDTH = 160
@@ -50,44 +38,13 @@ def set_up_logging(console: Console, quiet: bool) -> None:
     logger.propagate = False
 
 
-class RateColumn(TextColumn):
-    """Pictures or steps per second."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: ProgressTask) -> Text:
-        """Show the mean rate so far."""
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:.1f}/s" if speed else "", style="progress.data.speed")
-
-
-@contextmanager
-def progress_bar(console: Console, name: str, total: int) -> Iterator[Tick]:
-    """A bar with rate and time left on a terminal; nothing elsewhere."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal or not total,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task(name, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
-def print_report(console: Console, report: Report) -> None:
+def print_report(console: Console, report: Report, spell: Spell = str) -> None:
     """One screen: counts, problems worst first with the files they concern, what to do next."""
     width = console.width if console.is_terminal else PLAIN_WIDTH
-    for line in summary(report, width):
+    for line in summary(report, width, spell):
         console.print(line)
 
 
-def print_failure(console: Console, error: LatentmillError) -> None:
-    """The failure in its four lines."""
-    console.print(f"[bold red]latentmill:[/] {escape(str(error))}")
+def print_failure(console: Console, error: LatentmillError, spell: Spell = str) -> None:
+    """The failure in its lines: what, where, what was expected, what to do next."""
+    console.print(f"[bold red]latentmill:[/] {escape(error.explained(spell))}")

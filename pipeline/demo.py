@@ -1,6 +1,6 @@
 """The whole way on drawn pictures and the small model, each stage with the command that does it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from latentmill.cache.files import write_text
 from latentmill.datasets.errors import UsageError
+from latentmill.datasets.next_steps import Command, Spell
 from latentmill.datasets.records import Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_reading import parse_review
@@ -16,6 +17,7 @@ from latentmill.pipeline.config import Config, Request, load_config
 from latentmill.pipeline.config_text import config_text
 from latentmill.pipeline.demo_pictures import TRIGGER, demo_prompts, write_demo_pictures
 from latentmill.pipeline.engines import serial
+from latentmill.pipeline.invocation import Invocation
 from latentmill.pipeline.run import Driver, open_work_folder
 from latentmill.pipeline.stages import Choice, make_stage
 
@@ -107,8 +109,11 @@ def _is_free(folder: Path) -> bool:
     return folder.is_dir() and ((folder / "model_index.json").exists() or not any(folder.iterdir()))
 
 
-def run_demo(work: str, console: Console) -> int:
-    """Prepare pictures and models, run every stage, and name what came out."""
+def run_demo(work: str, console: Console, called: Invocation) -> int:
+    """Prepare pictures and models, run every stage, and name what came out.
+
+    Each stage's command is shown as the person would type it, who `called` the demo.
+    """
     from latentmill.pipeline.tinysd.model import write_captioner
 
     folder = DemoFolder(Path(work).expanduser())
@@ -120,14 +125,15 @@ def run_demo(work: str, console: Console) -> int:
     write_demo_model(str(folder.model), random=False)
     write_captioner(folder.captioner)
     write_text(folder.settings, config_text(config))
+    shown = replace(called, paths=(("--config", str(folder.settings)),), own=())
     reports = {}
     for name, text in STEPS:
-        _announce(console, f"latentmill {name} --config {folder.settings}", text)
-        driver = Driver(config.layout(), serial, console)
+        _announce(console, shown.spell(Command(name)), text)
+        driver = Driver(config, serial, console, shown.spell)
         reports[name] = driver.run(make_stage(name, Choice(config)))
         if name == "caption":
-            _review_as_a_person_would(folder, config, console)
-    _name_results(console, folder)
+            _review_as_a_person_would(config, console, shown.spell)
+    _name_results(console, folder, called)
     return max(report.exit_code for report in reports.values())
 
 
@@ -136,17 +142,17 @@ def _announce(console: Console, command: str, text: str) -> None:
     console.print(f"  [dim]{escape(text)}[/]")
 
 
-def _review_as_a_person_would(folder: DemoFolder, config: Config, console: Console) -> Report:
+def _review_as_a_person_would(config: Config, console: Console, spell: Spell) -> Report:
     """Approve what waits; a person would open review.csv and look first."""
     from latentmill.stages.approve import approve
 
     layout = config.layout()
     rows = parse_review(layout.review.read_bytes(), str(layout.review))
     waiting = [row for row in rows if row.status in ("draft", "check")]
-    ids = " ".join(f"--id {row.id}" for row in waiting)
+    ids = tuple(word for row in waiting for word in ("--id", row.id))
     _announce(
         console,
-        f"latentmill approve --config {folder.settings} {ids}",
+        spell(Command("approve", ids)),
         f"A person opens {layout.review}, looks, and approves; the demo does it in their place.",
     )
     for row in waiting:
@@ -159,7 +165,7 @@ def _described(row: ReviewRow) -> str:
     return escape(f"{row.status} {row.image}: {row.caption!r}{flags}")
 
 
-def _name_results(console: Console, folder: DemoFolder) -> None:
+def _name_results(console: Console, folder: DemoFolder, called: Invocation) -> None:
     run = max((folder.root / "runs").glob("*/lora.safetensors")).parent
     console.print("\n[bold green]The demo is done.[/]")
     console.print(
@@ -169,6 +175,6 @@ def _name_results(console: Console, folder: DemoFolder) -> None:
     console.print(f"  without and with it, side by side:    {escape(str(comparison))}")
     report = folder.root / "validate" / "report.html"
     console.print(f"  what was found in the pictures:       {escape(str(report))}")
-    console.print(
-        "  Your own pictures: make validate caption cache train DATA=DIR MODEL=ID-or-PATH"
-    )
+    own = replace(called, paths=(), own=()).spell
+    console.print("  Your own pictures, from the first stage on:")
+    console.print(f"    {escape(own(Command('validate', ('--data', 'DIR', '--model', 'ID'))))}")

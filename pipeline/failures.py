@@ -9,6 +9,7 @@ from latentmill.datasets.errors import (
     OutOfMemoryError,
     UsageError,
 )
+from latentmill.datasets.next_steps import Command
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
@@ -37,15 +38,17 @@ def _explain_file_error(error: OSError, stage: str) -> LatentmillError | None:
         return DiskFullError(
             "the disk is full",
             where=where,
-            fix="free some room, or choose another --work folder, and run the command again: "
-            "what was written before stays valid",
+            fix="free some room and go on (what was written before stays valid), or choose "
+            "another folder",
+            run=(Command(), Command(flags=("--work", "DIR"))),
         )
     if error.errno in NOT_WRITABLE:
         return UsageError(
             f"a file or folder cannot be used: {error.strerror}",
             where=where,
             expected="a work folder that may be written",
-            fix="change its permissions, or choose another one with --work DIR",
+            fix="change its permissions, or choose another one",
+            run=(Command(flags=("--work", "DIR")),),
         )
     if error.errno in (errno.ENAMETOOLONG, errno.ENOENT):
         return UsageError(f"a file cannot be used: {error.strerror}", where=where)

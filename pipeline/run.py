@@ -11,40 +11,61 @@ from rich.console import Console
 from latentmill.cache.files import write_json
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, Spell
 from latentmill.datasets.records import Report
 from latentmill.datasets.versions import versions
-from latentmill.pipeline.console import print_report, progress_bar
+from latentmill.pipeline.config import Config
+from latentmill.pipeline.console import print_report
 from latentmill.pipeline.engines import Engine
+from latentmill.pipeline.progress import shown_progress
 from latentmill.pipeline.stage import Stage
+from latentmill.pipeline.work_record import Claim, read_record, require_own, write_record
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """How stages are run: on what work folder, by which engine, said where."""
+    """How stages are run: with what configuration, by which engine, said where and how."""
 
-    layout: Layout
+    config: Config
     engine: Engine
     console: Console
+    spell: Spell = str
 
     def run(self, stage: Stage[Any, Any]) -> Report:
         """Run `stage`; its report is on disk and printed when this returns."""
         from latentmill.cache.lock import held
 
         started = time.perf_counter()
-        open_work_folder(self.layout)
+        layout = self.config.layout()
+        open_work_folder(layout)
         with ExitStack() as locks:
-            for path in lock_paths(self.layout, stage.name):
+            for path in lock_paths(layout, stage.name):
                 locks.enter_context(held(path, f"latentmill {stage.name}"))
+            remember(self.config)
             units = stage.plan()
-            with progress_bar(self.console, stage.name, sum(unit.size for unit in units)) as tick:
+            with shown_progress(self.console, stage.name, sum(unit.size for unit in units)) as tick:
                 results = list(self.engine(stage, units, tick))
             report = stage.finish(results)
             report = replace(
                 report, seconds=round(time.perf_counter() - started, 3), versions=versions()
             )
-            write_json(self.layout.report(stage.name), report.to_json())
-        print_report(self.console, report)
+            write_json(layout.report(stage.name), report.to_json())
+        print_report(self.console, report, self.spell)
         return report
+
+
+def claim_work(config: Config) -> str:
+    """Refuse a work folder that belongs to other data; return what is to be said of it, or ""."""
+    return require_own(Claim(config.layout(), config.data, named=bool(config.work)))
+
+
+def remember(config: Config) -> None:
+    """Note in the work folder which data and model it is used with."""
+    if config.data:
+        known = read_record(config.layout().work)
+        was_named = bool(config.model.model_fields_set)
+        model = config.model if was_named else known.model if known else None
+        write_record(config.layout().work, config.data, model)
 
 
 def lock_paths(layout: Layout, stage: str) -> list[Path]:
@@ -66,5 +87,6 @@ def open_work_folder(layout: Layout) -> None:
         raise UsageError(
             f"the work folder cannot be written: {error.strerror}",
             where=str(layout.work),
-            fix="change its permissions, or choose another one with --work DIR (make: WORK=DIR)",
+            fix="change its permissions, or choose another one",
+            run=(Command(flags=("--work", "DIR")),),
         ) from None

@@ -1,6 +1,6 @@
 """A report -> one screen of text, worst first; what does not fit is counted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -8,7 +8,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from latentmill.datasets.display import visible
+from latentmill.datasets.next_steps import NextStep, Spell, step_lines
 from latentmill.datasets.records import Problem, Report, count_codes
+from latentmill.datasets.words import count_phrases
 
 LEVELS = ("reject", "check", "warning", "advice")
 STYLES = {"reject": "red", "check": "yellow", "warning": "yellow", "advice": "cyan"}
@@ -37,18 +39,21 @@ class _Group:
         return self.level in ("reject", "check")
 
 
-def summary(report: Report, width: int) -> list[Text]:
+def summary(report: Report, width: int, spell: Spell = str) -> list[Text]:
     """Lines of at most `width` cells, next steps aside: those are whole, to be copied."""
     head = _head(report, width)
-    steps = [Text.assemble("  ", ("->", "bold"), f" {visible(step)}") for step in report.next_steps]
+    steps = [line for step in report.next_steps for line in _step_lines(step, spell)]
     taken = sum(1 + (line.cell_len - 1) // width for line in (*head, *steps))
     room = max(_LEAST_PROBLEM_LINES, LINES - 1 - taken)  # One line is the prompt's.
     return [*head, *_problem_lines(_groups(report.problems), width, room), *steps]
 
 
-def count_phrases(counts: Mapping[str, int]) -> list[str]:
-    """Counts as words, those that are zero left out: `5 usable`, `2 shards written`."""
-    return [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+def _step_lines(step: NextStep, spell: Spell) -> Iterator[Text]:
+    """The words behind an arrow, and each command on a line of its own."""
+    first, *commands = step_lines(step.text, step.commands, spell)
+    yield Text.assemble("  ", ("->", "bold"), f" {visible(first)}")
+    for command in commands:
+        yield Text(f"     {visible(command)}")
 
 
 def fit(text: str, width: int) -> str:
@@ -70,7 +75,7 @@ def shorten_middle(path: str, width: int) -> str:
 def _head(report: Report, width: int) -> list[Text]:
     state = ("done", "green") if report.exit_code == 0 else ("needs a person", "yellow")
     first = Text.assemble((report.stage, "bold"), " ", state, f" in {report.seconds:.1f} s")
-    counts = ", ".join(count_phrases(report.counts))
+    counts = report.account or ", ".join(count_phrases(report.counts))
     if not counts:
         return [first]
     if first.cell_len + 2 + len(counts) <= width:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
@@ -73,7 +74,11 @@ def _report(
     waiting = states["draft"] + states["check"]
     counts = {"approved": len(chosen), "waiting": waiting, "ok": states["ok"]}
     counts["set_aside"] = states["skip"]
-    steps = ("look at the others in review.csv",) if waiting else ("run `latentmill cache`",)
+    steps = (
+        step("look at the others in review.csv")
+        if waiting
+        else step("encode pictures and captions", Command("cache")),
+    )
     return Report("approve", True, counts, tuple(map(_not_approved, refused)), next_steps=steps)
 
 
@@ -99,11 +104,12 @@ def _nothing_to_approve(layout: Layout, reading: Reading | None) -> UsageError:
             "there is no review.csv yet",
             where=str(layout.review),
             expected="drafts to approve",
-            fix="run `latentmill caption` first",
+            fix="draft them first",
+            run=(Command("caption"),),
         )
     return UsageError(
         "nothing was named to approve",
-        where="latentmill approve",
         expected="--all-drafts or --id",
         fix="name what to approve",
+        run=(Command("approve", ("--all-drafts",)), Command("approve", ("--id", "ID"))),
     )

@@ -10,6 +10,7 @@ from latentmill.cache.files import write_text
 from latentmill.cache.fingerprints import digest
 from latentmill.datasets.buckets import Placement, place
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Problem, Record, Report, count_codes
 from latentmill.stages.encoding.bucket_chart import BucketRow, draw_chart
 from latentmill.stages.encoding.survey import bucket_rules, read_records
@@ -63,7 +64,10 @@ class Bucket:
             counts=_counts(placed, rows, problems),
             problems=problems,
             fingerprint=digest("placements", lines),
-            next_steps=(f"open {folder / 'buckets.svg'}", "run `latentmill cache`"),
+            next_steps=(
+                step(f"open {folder / 'buckets.svg'}"),
+                step("encode pictures and captions", Command("cache")),
+            ),
         )
 
 

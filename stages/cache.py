@@ -29,7 +29,9 @@ from latentmill.cache.shards import EncodedSample, write_shard
 from latentmill.datasets.errors import DataError, LatentmillError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
+from latentmill.datasets.words import counted
 from latentmill.stages.encoding.encode_unit import Workbench, encode_unit
 from latentmill.stages.encoding.encoders import Encoders, EncoderSettings, load_encoders, repeatable
 from latentmill.stages.encoding.extras import ExtrasPlan, Surroundings, plan_extras, write_extras
@@ -56,6 +58,7 @@ from latentmill.stages.settings import (
     Source,
     ValidateSettings,
 )
+from latentmill.stages.training.run_folder import latest_run_of
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +124,7 @@ class Cache:
             )
             samples = _ticked(encode_unit(unit, bench), tick)
             index = write_shard(shards, unit.name, unit.bucket, samples)
-        _log.info("%s: %d samples, %d bytes", unit.name, unit.size, index.bytes)
+        _log.info("%s: %s, %.1f MiB", unit.name, counted(unit.size, "sample"), index.bytes / 2**20)
         new_texts = {t.wanted.keys.text_key for t in unit.tasks if t.text_from is None}
         return ShardResult(
             shard=unit.name,
@@ -144,7 +147,7 @@ class Cache:
             counts=_counts(index, results),
             problems=tuple(_cut_captions(survey)),
             fingerprint=index.digest,
-            next_steps=("run `latentmill train`",),
+            next_steps=_next_steps(self.layout, index),
         )
 
     @property
@@ -242,9 +245,10 @@ def _require_complete(survey: Survey) -> None:
     missing = [one for one in survey.wanted if one.keys not in survey.library.samples]
     if missing:
         raise LatentmillError(
-            f"{len(missing)} of {len(survey.wanted)} samples are not encoded yet",
+            f"{len(missing)} of {counted(len(survey.wanted), 'sample')} not encoded yet",
             where=", ".join(one.sample.record.path for one in missing[:3]),
-            fix="run `latentmill cache` again: it goes on where it stopped",
+            fix="encode the rest",
+            run=(Command("cache"),),
         )
 
 
@@ -271,6 +275,21 @@ def _counts(index: SetIndex, results: Sequence[ShardResult]) -> dict[str, int]:
         "shards_written": len(written),
         "shards_kept": len({stamp.name for stamp in index.shards} - written),
     }
+
+
+def _next_steps(layout: Layout, index: SetIndex) -> tuple[NextStep, ...]:
+    """Train, or what is left to do with the last run that was trained on just this set."""
+    run = latest_run_of(layout, index)
+    if run is None:
+        return (step("train the LoRA", Command("train")),)
+    if not run.finished:
+        go_on = Command("train", ("--resume", "--run", run.folder.name))
+        return (step(f"go on with {run.folder.name}, which stopped on the way", go_on),)
+    sample = Command("sample", ("--run", run.folder.name))
+    return (
+        step(f"{run.folder.name} was trained on just this set; see what it does", sample),
+        step("or train anew, with other settings", Command("train")),
+    )
 
 
 def _cut_captions(survey: Survey) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from latentmill.datasets.records import Problem, Record, Report
 from latentmill.datasets.review import ReviewRow, printable
 from latentmill.datasets.review_memory import Memory, Reading, read_against, read_memory
 from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
+from latentmill.datasets.words import counted
 from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
 from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY, draft_flags
 from latentmill.stages.captioning.draft_parts import DraftPart, read_parts, remove_parts, write_part
@@ -113,7 +114,8 @@ class Caption:
             raise without_captioner(error, self.layout) from error
         name = digest("draft part", [[record.id, record.pixels] for record in unit.records])
         write_part(self._parts, name[:24], part)
-        _log.info("%s: %d drafts, %d problems", unit.label, len(part.drafts), len(part.problems))
+        drafts, problems = len(part.drafts), len(part.problems)
+        _log.info("%s: %s, %s", unit.label, counted(drafts, "draft"), counted(problems, "problem"))
         return part
 
     def finish(self, results: Sequence[DraftPart]) -> Report:

@@ -11,6 +11,7 @@ from latentmill.cache.files import write_bytes
 from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import step
 from latentmill.datasets.records import Problem, Report
 from latentmill.stages.lora.chosen import ChosenLora, at_step, choose_lora, effect_problems
 from latentmill.stages.lora.fitting import Pair
@@ -117,7 +118,9 @@ class Export:
             },
             problems=exported.problems,
             fingerprint=exported.digest,
-            next_steps=(*exported.notes, *loading_steps(self.settings, exported.files[0])),
+            next_steps=tuple(
+                map(step, (*exported.notes, *loading_steps(self.settings, exported.files[0])))
+            ),
         )
 
     def _changed(self, lora: "LoraWeights") -> "tuple[LoraWeights, tuple[str, ...]]":

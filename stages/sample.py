@@ -12,6 +12,7 @@ from latentmill.cache.files import write_bytes, write_text
 from latentmill.cache.fingerprints import digest
 from latentmill.cache.index import file_sha256
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.prompts import spread
 from latentmill.datasets.records import Report
 from latentmill.stages.lora.chosen import ChosenLora, choose_lora, effect_problems
@@ -108,7 +109,10 @@ class Sample:
             },
             problems=effect_problems(chosen.file),
             fingerprint=digest("samples", [unit.key for unit in units]),
-            next_steps=(f"look at {folder / 'comparison.png'}",),
+            next_steps=(
+                step(f"look at {folder / 'comparison.png'}"),
+                step("write the LoRA for diffusers", Command("export")),
+            ),
         )
 
     def _prompts(self, chosen: ChosenLora) -> tuple[str, ...]:

@@ -9,15 +9,19 @@ from typing import Any, ClassVar, Final
 
 from latentmill.cache.files import write_json
 from latentmill.cache.mapped import MappedCache
+from latentmill.cache.models.unet_hash import unet_hash
 from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Report
+from latentmill.datasets.words import counted
 from latentmill.stages.lora.header import Provenance
 from latentmill.stages.settings import ModelSettings, Source, TrainSettings
 from latentmill.stages.training.checkpoint import (
     Progress,
     State,
+    StepOrder,
     latest_state,
     remove_unfinished,
     require_same,
@@ -26,13 +30,20 @@ from latentmill.stages.training.checkpoint import (
 from latentmill.stages.training.data import open_cache, picture_names, tensors_digest
 from latentmill.stages.training.hardware import Hardware, open_hardware
 from latentmill.stages.training.out_of_memory import Phase, explained_memory
-from latentmill.stages.training.run_folder import create_run, find_run, slug, write_snapshot
+from latentmill.stages.training.run_folder import (
+    anew,
+    create_run,
+    find_run,
+    renew_config,
+    slug,
+    write_snapshot,
+)
 from latentmill.stages.training.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
 
-FIXED: Final = ("rank", "alpha", "targets", "seed", "batch_size", "gradient_accumulation")
-"""Settings that a resumed run must not change: the LoRA's form and the order of samples."""
+FIXED: Final = ("rank", "alpha", "targets", "seed")
+"""Settings that a resumed run must not change: the LoRA's form and all that is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +98,19 @@ class Train:
         """
         cache = self._cache()
         resolve(self.model.id, self.model.revision)
-        stop = self._steps(cache).total_steps(self.settings.epochs, self.settings.steps)
         if not self.resume:
-            return [TrainUnit(self._slug, None, 0, stop)]
+            return [TrainUnit(self._slug, None, 0, self._stop(self._steps(cache)))]
         run = find_run(self.layout, self.run)
         state = latest_state(run)
         require_same(state, self._fixed(cache), run)
+        stop = self._stop(self._steps(cache, state.order))
         if state.progress.step >= stop:
+            longer = Command("train", ("--resume",), (f"train.steps={2 * state.progress.step}",))
             raise UsageError(
-                f"nothing to do: {run.name} has done all of its {stop} steps",
+                f"nothing to do: {run.name} has done all of its {counted(stop, 'step')}",
                 where=str(run),
-                fix="train anew without --resume, or raise train.epochs or train.steps",
+                fix="train it longer, or train anew",
+                run=(longer, anew(run)),
             )
         return [TrainUnit(run.name, run, state.progress.step, stop)]
 
@@ -122,7 +135,7 @@ class Train:
             },
             fingerprint=result.cache_digest,
             seconds=round(result.progress.seconds, 3),
-            next_steps=("run `latentmill sample` to see what it does",),
+            next_steps=(step("see what it does", Command("sample")),),
         )
         write_json(result.run / "report.json", report.to_json())
         return report
@@ -134,13 +147,14 @@ class Train:
         from latentmill.stages.training.trainee import load_trainee
 
         cache = self._cache()
-        if cache.index.model.get("id", self.model.id) != self.model.id:
-            log.warning("the cache was made with %s", cache.index.model["id"])
+        cached_with = cache.index.model.get("id", self.model.id)
+        if Path(cached_with).expanduser().absolute() != Path(self.model.id).expanduser().absolute():
+            log.warning("the cache was made with %s", cached_with)
         files = resolve(self.model.id, self.model.revision)
         trainee = load_trainee(files, self.settings, cache, hardware)
         state = self._state_of(unit)
         run = unit.run or self._new_run()
-        steps = self._steps(cache)
+        steps = self._steps(cache, state.order if state else None)
         job = Job(
             settings=self.settings,
             hardware=hardware,
@@ -151,6 +165,7 @@ class Train:
             run=run,
             origin=self._provenance(cache, trainee),
             fixed=self._fixed(cache),
+            said=self._said,
             name_pictures=lambda ids: picture_names(self.layout, ids),
         )
         progress = train(job, state, phase, tick)
@@ -161,11 +176,30 @@ class Train:
     def _cache(self) -> MappedCache:
         return open_cache(self.layout, self.sources, self.encoding, self.recipe)
 
-    def _steps(self, cache: MappedCache) -> StepPlan:
+    def _stop(self, steps: StepPlan) -> int:
+        return steps.total_steps(self.settings.epochs, self.settings.steps)
+
+    def _steps(self, cache: MappedCache, order: StepOrder | None = None) -> StepPlan:
+        """The steps of a run that began with `order`, divided into batches as the settings say."""
         settings = self.settings
+        order = order or self._order
+        sizes = order.batch_size, order.accumulation
+        return StepPlan(cache.samples, *sizes, settings.seed, settings.batch_size)
+
+    @property
+    def _order(self) -> StepOrder:
         num_processes = int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's, and accelerate's
-        accumulation = settings.gradient_accumulation * num_processes
-        return StepPlan(cache.samples, settings.batch_size, accumulation, settings.seed)
+        settings = self.settings
+        return StepOrder(settings.batch_size, settings.gradient_accumulation * num_processes)
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        """What a resume may change, by the names of the settings."""
+        values = self.settings.model_dump(exclude=set(FIXED))
+        return {f"train.{name}": value for name, value in values.items()} | {
+            "model.id": self.model.id,
+            "model.revision": self.model.revision,
+        }
 
     def _state_of(self, unit: TrainUnit) -> State | None:
         if unit.run is None:
@@ -173,7 +207,8 @@ class Train:
         state = latest_state(unit.run)
         remove_unfinished(unit.run)
         log.info("resuming %s after step %d", unit.run.name, state.progress.step)
-        say_changes(state, self.settings.model_dump(exclude=set(FIXED)))
+        say_changes(state, self._said)
+        renew_config(unit.run, self.config_text, state.progress.step)
         return state
 
     def _new_run(self) -> Path:
@@ -187,11 +222,12 @@ class Train:
 
     def _fixed(self, cache: MappedCache) -> dict[str, Any]:
         values = self.settings.model_dump(include=set(FIXED))
+        files = resolve(self.model.id, self.model.revision)
         return {
             **{f"train.{name}": value for name, value in values.items()},
-            "model.id": self.model.id,
-            "model.revision": self.model.revision,
-            "the data": tensors_digest(cache),
+            "samples a step": self._order.batch_size * self._order.accumulation,
+            "the UNet": unet_hash(files, self.layout.stage(self.name) / "weights.json"),
+            "the data": tensors_digest(cache.index),
         }
 
     def _provenance(self, cache: MappedCache, trainee: Any) -> Provenance:

@@ -208,7 +208,10 @@ class Validate:
         values = [
             self._rules.fingerprint,
             self.settings.model_dump(mode="json"),
-            [[source.path, source.caption_extension] for source in self.sources],
+            [
+                [str(Path(source.path).expanduser().absolute()), source.caption_extension]
+                for source in self.sources
+            ],
             [one.fingerprint for one in scans],
         ]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

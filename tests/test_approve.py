@@ -2,6 +2,7 @@ import pytest
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.review import ReviewRow, format_review
 from latentmill.datasets.review_memory import Memory, Written, backup, read_review
 from latentmill.stages.approve import approve
@@ -98,4 +99,4 @@ def test_a_mistake_approves_nothing(layout, ids, all_drafts, message):
 def test_without_a_review_the_next_step_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"there is no review\.csv yet") as caught:
         approve(Layout(tmp_path), (), all_drafts=True)
-    assert "latentmill caption" in caught.value.fix
+    assert caught.value.run == (Command("caption"),)

@@ -8,6 +8,7 @@ import pytest
 from latentmill.cache.files import write_text
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, Report, record_to_json
 from latentmill.stages.bucket import Bucket
 from latentmill.stages.settings import BucketSettings, Source
@@ -87,10 +88,10 @@ def test_a_damaged_manifest_asks_for_validate(tmp_path: Path, content: str) -> N
     write_text(stage.layout.manifest, content)
     with pytest.raises(DataError) as caught:
         stage.finish([])
-    assert "latentmill validate" in caught.value.fix
+    assert caught.value.run == (Command("validate"),)
 
 
 def test_without_a_manifest_validate_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         Bucket(Layout(tmp_path), (), BucketSettings()).finish([])
-    assert "latentmill validate" in caught.value.fix
+    assert caught.value.run == (Command("validate"),)

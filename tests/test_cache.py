@@ -11,6 +11,7 @@ import pytest
 from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import DataError, DiskFullError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.stages.settings import (
     BucketSettings,
     CacheSettings,
@@ -279,7 +280,7 @@ def test_changed_and_missing_pictures_are_all_named_before_anything_is_encoded(
     assert caught.value.exit_code == 3
     assert "0.png (other pixels)" in caught.value.where
     assert "3.png (missing)" in caught.value.where
-    assert "latentmill validate" in caught.value.fix
+    assert caught.value.run[0] == Command("validate")
     assert calls == Calls()
 
 
@@ -307,7 +308,7 @@ def test_without_a_manifest_validate_is_asked_for(encoded_set: "PictureSet") -> 
     encoded_set.layout.manifest.unlink()
     with pytest.raises(UsageError) as caught:
         encoded_set.stage().plan()
-    assert "latentmill validate" in caught.value.fix
+    assert caught.value.run[0] == Command("validate")
 
 
 @pytest.mark.parametrize("negative", ["", "a red circle"])

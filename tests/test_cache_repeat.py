@@ -16,6 +16,7 @@ from latentmill.cache.files import TEMPORARY_SUFFIX
 from latentmill.cache.index import damaged_files
 from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.next_steps import Command
 
 if TYPE_CHECKING:
     from conftest import PictureSet
@@ -134,7 +135,7 @@ def test_only_the_damaged_shard_is_encoded_again_and_the_reader_names_it(
         for sample in cache.samples:
             cache.read(sample.id)
     assert path.stem in str(caught.value)
-    assert "latentmill cache" in caught.value.fix
+    assert caught.value.run == (Command("cache"),)
     report = encoded_set.cached()
     assert report.counts["shards_written"] == 1
     assert report.counts["encoded_latents"] == report.counts["samples"] - 3
@@ -174,4 +175,4 @@ def test_reading_before_anything_is_cached_names_the_command(encoded_set: "Pictu
     encoded_set.layout.cache_index.unlink()
     with pytest.raises(UsageError) as caught:
         MappedCache.open(encoded_set.layout.cache_index, encoded_set.layout.shards)
-    assert "latentmill cache" in caught.value.fix
+    assert caught.value.run == (Command("cache"),)

@@ -9,6 +9,7 @@ from PIL import Image
 from latentmill.datasets.errors import DataError, ModelError, OutOfMemoryError, UsageError
 from latentmill.datasets.images import LoadRules, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, record_to_json
 from latentmill.datasets.review import ReviewRow, format_review
 from latentmill.datasets.review_memory import read_review
@@ -94,7 +95,8 @@ def test_only_pictures_without_a_caption_are_drafted(stage):
     )
     assert {rows(stage)[name].status for name in ("red", "blue", "grey")} == {"draft"}
     assert all(row.draft == row.caption for row in rows(stage).values() if row.status == "draft")
-    assert any("latentmill approve --all-drafts" in step for step in report.next_steps)
+    commands = [command for step in report.next_steps for command in step.commands]
+    assert Command("approve", ("--all-drafts",)) in commands
 
 
 def test_a_second_run_drafts_nothing_and_loads_nothing(stage, monkeypatch):
@@ -111,7 +113,7 @@ def test_a_set_with_all_captions_needs_no_captioner(stage, data, monkeypatch):
     monkeypatch.setattr(blip, "load_captioner", no_captioner)
     report = run(replace(stage, settings=CaptionSettings(model="/nowhere")))
     assert (report.counts["from_files"], report.counts["waiting"]) == (4, 0)
-    assert report.next_steps == ("run `latentmill cache`",)
+    assert [step.commands for step in report.next_steps] == [(Command("cache"),)]
     assert {(problem.code, problem.level) for problem in report.problems} == {
         ("vague", "warning"),
         ("repeated", "warning"),
@@ -182,13 +184,13 @@ def test_a_picture_that_fails_stops_no_other(stage, data):
         ("grey.png", "draft-failed"),
     ]
     assert (report.counts["drafted"], report.counts["waiting_without_text"]) == (1, 2)
-    assert "latentmill validate" in report.next_steps[0]
+    assert report.next_steps[0].commands == (Command("validate"), Command("caption"))
 
 
 def test_before_validate_ran_the_next_step_is_named(stage, tmp_path):
     with pytest.raises(UsageError, match="not validated") as caught:
         replace(stage, layout=Layout(tmp_path / "new")).plan()
-    assert "latentmill validate" in caught.value.fix
+    assert caught.value.run == (Command("validate"),)
 
 
 def test_a_review_that_cannot_be_read_stops_before_the_captioner_loads(stage):
@@ -349,7 +351,7 @@ def test_without_network_the_place_for_a_local_copy_is_named(monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", "/nowhere")
     with pytest.raises(ModelError, match="cannot be fetched") as caught:
         find_model("latentmill-tests/no-such-captioner", "auto")
-    assert "--set caption.model=DIR" in caught.value.fix
+    assert caught.value.run == (Command("caption", settings=("caption.model=DIR",)),)
 
 
 def test_the_default_model_is_pinned_and_others_are_not(monkeypatch, captioner_folder):
@@ -511,7 +513,7 @@ def test_no_captioner_is_asked_when_none_is_wanted(stage, monkeypatch):
         "waiting_without_text": 3,
     }
     assert [problem.code for problem in report.problems] == ["not-drafted"] * 3
-    assert "write the captions of 3 pictures" in report.next_steps[0]
+    assert "write 3 missing captions" in report.next_steps[0].text
     saved = [replace(row, caption=f"a wall of {row.image}") for row in read_review(stage.layout)]
     stage.layout.review.write_bytes(format_review(saved))
     report = run(alone)

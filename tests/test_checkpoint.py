@@ -11,6 +11,7 @@ from latentmill.stages.training import checkpoint
 from latentmill.stages.training.checkpoint import (
     Progress,
     State,
+    StepOrder,
     latest_state,
     list_states,
     remove_unfinished,
@@ -32,6 +33,7 @@ def make_state(step: int) -> State:
         scaler={"scale": 65536.0},
         fixed={"train.rank": 2, "train.targets": ("to_q", "to_k")},
         settings={"learning_rate": 1e-4},
+        order=StepOrder(4, 2),
     )
 
 
@@ -117,4 +119,6 @@ def test_each_difference_is_named(tmp_path: Path) -> None:
 def test_changed_settings_are_said(caplog: pytest.LogCaptureFixture) -> None:
     state = replace(make_state(1), settings={"learning_rate": 1e-4, "epochs": 3})
     say_changes(state, {"learning_rate": 1e-4, "epochs": 5})
-    assert [record.getMessage() for record in caplog.records] == ["resumed with epochs = 5, was 3"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "changed for the rest of the run: epochs = 5, was 3"
+    ]

@@ -219,8 +219,8 @@ def test_a_reader_that_goes_away_is_no_fault(
     def broken(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr("latentmill.pipeline.main.app", broken)
-    monkeypatch.setattr("latentmill.pipeline.main._silence", lambda: None)
+    monkeypatch.setattr("latentmill.pipeline.running.app", broken)
+    monkeypatch.setattr("latentmill.pipeline.running._silence", lambda: None)
     assert run(["config"]) == 130
     assert capsys.readouterr().err == ""
 

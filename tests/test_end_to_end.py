@@ -80,14 +80,14 @@ def test_photographs_become_a_lora_and_nothing_is_encoded_twice(
     assert list(work.glob("runs/*/export/**/*.safetensors"))
     status = _report(capsys, _arguments("status", photos, small_model, work))
     assert status["closes"]
-    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 4
+    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 5
     assert _content(photos) == before
 
     (photos / "grass.txt").write_text("a lawn", encoding="utf-8")
     for stage in ("validate", "caption", "cache"):
         _report(capsys, _arguments(stage, photos, small_model, work))
     status = _report(capsys, _arguments("status", photos, small_model, work))
-    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 3 + ["stale"]
+    assert [stage["state"] for stage in status["stages"]] == ["fresh"] * 4 + ["stale"]
 
 
 def _cached(photos: Path, model: Path, work: Path) -> None:

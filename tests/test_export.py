@@ -239,7 +239,7 @@ def test_the_next_steps_load_the_file(tmp_path: Path, model: Path) -> None:
     run_of(tmp_path, trained_unet(model)[1])
     report = export(tmp_path, "diffusers")
     pipeline = load(model)
-    exec(report.next_steps[-1], {"pipeline": pipeline})
+    exec(report.next_steps[-1].text, {"pipeline": pipeline})
     assert pipeline.get_active_adapters() == ["default_0"]
 
 
@@ -308,7 +308,7 @@ def test_a_lower_rank_and_another_type_are_written_apart_and_load(
     assert {int(at.shape[0]) for key, at in tensors.items() if "lora_down" in key} == {2}
     assert {float(at) for key, at in tensors.items() if "alpha" in key} == {1.5}
     assert re.match(
-        r"rank 2 keeps \d\d\.\d\d% of the LoRA's energy; least in ", report.next_steps[0]
+        r"rank 2 keeps \d\d\.\d\d% of the LoRA's energy; least in ", report.next_steps[0].text
     )
     load(model).load_lora_weights(str(file))
 

@@ -38,7 +38,7 @@ def merge(model: Path, lora: Path, target: Path, scale: float = 1.0) -> tuple[st
     settings = ExportSettings(merge=str(target), scale=scale)
     stage = Export(settings, Layout(lora.parent), lora, ModelSettings(id=str(model)))
     results = [stage.work(unit, lambda _: None) for unit in stage.plan()]
-    return stage.finish(results).next_steps
+    return tuple(step.text for step in stage.finish(results).next_steps)
 
 
 def picture(pipeline: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ from PIL import Image
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import step_lines
 from latentmill.datasets.records import Report
 from latentmill.stages.approve import approve
 from latentmill.stages.caption import Caption
@@ -49,8 +50,10 @@ def captioned(data: Path) -> Layout:
 def test_an_unsure_caption_needs_a_person_and_the_ways_on_are_named(data: Path) -> None:
     report = validated(data)
     assert (report.exit_code, report.ok, report.counts["unsure"]) == (3, False, 1)
-    steps = "\n".join(report.next_steps)
-    assert "1 caption is unsure: run `latentmill caption`" in steps
+    steps = "\n".join(
+        line for step in report.next_steps for line in step_lines(step.text, step.commands)
+    )
+    assert "1 caption is unsure: confirm or correct in the review:\n  latentmill caption" in steps
     assert "--set validate.encoding=gb18030" in steps
     assert "--set validate.fail_on=" in steps
 
@@ -119,7 +122,7 @@ def test_a_named_warning_says_so(data: Path) -> None:
     (data / "orphan.txt").write_bytes(b"nobody")
     report = validated(data, fail_on=["caption-orphan"])
     assert report.exit_code == 3
-    assert any("caption-orphan" in step for step in report.next_steps)
+    assert any("caption-orphan" in step.text for step in report.next_steps)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_nothing_proves_is_asked_with_two_rows_read_each_way(encoding, firs
     data = table(first, "a cat", second).encode(encoding)
     message = asked(data, {ONE: ["a dog"], TWO: ["a cat"]})
     named = {"big5": "big5hkscs"}.get(encoding, encoding)
-    assert f"--set caption.review_encoding={named}`" in message  # The likeliest comes first.
+    assert message.index(f"--set caption.review_encoding={named}") == message.index("--set")
     assert f"as {named}: line 2" in message
     assert first in message
     assert second in message

@@ -5,6 +5,7 @@ import pytest
 from latentmill.cache.files import write_json
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow, format_review
 from latentmill.datasets.review_memory import (
@@ -400,7 +401,8 @@ def test_a_file_that_was_cut_off_is_refused_and_the_ways_back_are_named(layout, 
     with pytest.raises(DataError, match="is damaged") as caught:
         run(layout, records)
     assert str(backup(layout, 1)) in caught.value.fix
-    assert "move it away and run `latentmill caption`" in caught.value.fix
+    assert "move it away" in caught.value.fix
+    assert caught.value.run == (Command("caption"),)
     assert (layout.review.read_bytes(), memory_file(layout).read_bytes()) == kept
     layout.review.rename(layout.review.with_name("away.csv"))
     run(layout, records)

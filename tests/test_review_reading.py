@@ -193,7 +193,7 @@ def test_a_file_that_is_not_ours_is_refused(data, message):
     with pytest.raises(DataError, match=message) as caught:
         parse(data)
     assert "work/review.csv" in str(caught.value)
-    assert "latentmill caption" in caught.value.fix or "delete or rename" in caught.value.fix
+    assert "latentmill caption" in str(caught.value) or "delete or rename" in caught.value.fix
 
 
 def test_blank_lines_before_the_header_do_no_harm_and_count_as_lines():

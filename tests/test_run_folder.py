@@ -77,7 +77,7 @@ def test_a_run_s_name_goes_before_a_folder_of_that_name(
 
 def test_unknown_and_ambiguous_runs_are_refused(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    with pytest.raises(UsageError, match="no run to resume"):
+    with pytest.raises(UsageError, match="no run to go on with"):
         find_run(layout, None)
     for _ in range(2):
         create_run(layout, "dog")

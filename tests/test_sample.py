@@ -91,7 +91,7 @@ def test_each_prompt_gives_two_pictures_and_all_stand_in_one(tmp_path: Path, mod
     assert report.counts == {"prompts": 2, "pictures": 4, "drawn": 4, "reused": 0}
     assert report.ok
     assert report.problems == ()
-    assert str(samples / "comparison.png") in report.next_steps[0]
+    assert str(samples / "comparison.png") in report.next_steps[0].text
 
 
 def test_without_the_lora_the_picture_is_the_base_models(tmp_path: Path, model: Path) -> None:

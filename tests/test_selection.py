@@ -131,8 +131,8 @@ def test_the_gate_says_how_many_wait_what_share_and_the_ways_on():
         require_reviewed(select(records, rows))
     message = str(caught.value)
     for expected in (
-        "3 of 4 pictures (75%) wait for a caption",
-        "1 drafts nobody looked at, 1 captions in doubt (check), 1 without any caption",
+        "3 of 4 pictures (75%) waiting for a caption",
+        "1 draft nobody looked at, 1 caption in doubt (check), 1 without any caption",
         "a.png",
         "latentmill caption",
         "latentmill approve --all-drafts",

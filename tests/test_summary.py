@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Level, Problem, Report
 from latentmill.pipeline.console import print_report
 from latentmill.pipeline.summary import fit, shorten_middle, summary
 
-STEPS = ("open work/my-dog/validate/report.html", "run `latentmill validate` again")
+STEPS = (
+    step("open work/my-dog/validate/report.html"),
+    step("validate again", Command("validate")),
+)
 
 
 def problem(code: str, level: Level, path: str = "a.png", message: str = "odd") -> Problem:
@@ -80,9 +84,9 @@ def test_what_is_not_shown_is_counted() -> None:
 
 
 def test_steps_are_never_cut() -> None:
-    step = "run this: " + "x" * 200
-    long = Report("validate", False, {}, (), next_steps=(step,), exit_code=3)
-    assert summary(long, 80)[-1].plain == f"  -> {step}"
+    text = "run this: " + "x" * 200
+    long = Report("validate", False, {}, (), next_steps=(step(text),), exit_code=3)
+    assert summary(long, 80)[-1].plain == f"  -> {text}"
 
 
 def test_names_cannot_disturb_the_terminal() -> None:

@@ -23,6 +23,7 @@ from latentmill.cache.index import (
     FileStamp,
     SetIndex,
     file_sha256,
+    read_set_index,
     write_set_index,
 )
 from latentmill.cache.shards import EncodedSample, SampleKeys, write_shard
@@ -36,12 +37,14 @@ from latentmill.datasets.errors import (
     UsageError,
 )
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, Report, record_to_json
 from latentmill.datasets.selection import Sample
 from latentmill.stages.lora.layouts import read_header, read_lora
 from latentmill.stages.settings import ModelSettings, Source, TrainSettings
 from latentmill.stages.train import Train, TrainResult
 from latentmill.stages.training import loop as training_loop
+from latentmill.stages.training.run_folder import RunOf, latest_run_of
 from latentmill.stages.training.trainee import Trainee
 
 BUCKETS = ("16x16", "16x16", "16x16", "16x32", "32x16", "24x24", "32x32")
@@ -323,7 +326,7 @@ def test_without_a_cache_the_way_is_named(work: Work) -> None:
     work.layout.cache_index.unlink()
     with pytest.raises(UsageError, match="nothing is cached") as raised:
         work.stage().plan()
-    assert "latentmill cache" in raised.value.fix
+    assert raised.value.run == (Command("cache"),)
 
 
 def test_an_edited_caption_makes_the_cache_stale(work: Work) -> None:
@@ -332,7 +335,7 @@ def test_an_edited_caption_makes_the_cache_stale(work: Work) -> None:
     with pytest.raises(DataError, match="changed since") as raised:
         work.stage().plan()
     assert raised.value.exit_code == 3
-    assert "latentmill cache" in raised.value.fix
+    assert raised.value.run == (Command("cache"),)
 
 
 def test_changed_repeats_make_the_cache_stale(work: Work) -> None:
@@ -423,7 +426,7 @@ def test_a_full_disk_keeps_the_state_before(work: Work, monkeypatch: pytest.Monk
     with pytest.raises(DiskFullError, match="the state after step 2") as raised:
         run_stage(work.stage(save_every=1))
     assert raised.value.exit_code == 5
-    assert "--resume" in raised.value.fix
+    assert raised.value.run == (Command("train", ("--resume",)),)
     monkeypatch.undo()
     assert run_stage(work.stage(save_every=1, resume=True)).progress.step == 4
     assert [line["step"] for line in work.metrics()] == [1, 2, 3, 4]
@@ -579,7 +582,8 @@ def interrupted(work: Work, **changes: Any) -> Path:
         ({"rank": 4}, "train.rank was 2, is 4"),
         ({"alpha": 2.0}, "train.alpha was 3.0, is 2.0"),
         ({"targets": "attention"}, "train.targets was transformer, is attention"),
-        ({"batch_size": 1}, "train.batch_size was 4, is 1"),
+        ({"seed": 8}, "train.seed was"),
+        ({"batch_size": 1}, "samples a step was 12, is 3"),
     ],
 )
 def test_resume_refuses_what_would_be_another_run(
@@ -601,8 +605,56 @@ def test_resume_says_what_it_changes(work: Work, caplog: pytest.LogCaptureFixtur
     interrupted(work)
     result = run_stage(work.stage(resume=True, epochs=3, learning_rate=1e-3))
     assert result.progress.step == 6
-    assert "epochs = 3, was 2" in caplog.text
-    assert "learning_rate = 0.001, was 0.01" in caplog.text
+    assert "train.epochs = 3, was 2" in caplog.text
+    assert "train.learning_rate = 0.001, was 0.01" in caplog.text
+
+
+def test_a_resumed_run_may_divide_its_steps_into_other_batches(work: Work) -> None:
+    whole = run_stage(work.stage()).run
+    interrupted_at = len(list(work.layout.runs.iterdir())) + 1
+    interrupted(work)
+    rest = run_stage(work.stage(resume=True, batch_size=2, gradient_accumulation=6)).run
+    assert rest == work.run_folder(interrupted_at)
+    mine, theirs = tensors_of(rest), tensors_of(whole)
+    assert all(torch.allclose(mine[name], theirs[name], atol=1e-4) for name in theirs)
+
+
+def test_a_resumed_run_s_configuration_is_the_one_it_goes_on_with(work: Work) -> None:
+    run = interrupted(work)
+    run_stage(replace(work.stage(resume=True), config_text='name = "changed"\n'))
+    assert (run / "config.toml").read_text() == 'name = "changed"\n'
+    before = run / "snapshot" / "config-until-step-000001.toml"
+    assert before.read_text() == 'name = "as given"\n'
+
+
+def test_the_last_run_of_a_cached_set_is_known_however_its_model_is_spelt(work: Work) -> None:
+    index = read_set_index(work.layout.cache_index)
+    assert latest_run_of(work.layout, index) is None
+    run = interrupted(work)
+    assert latest_run_of(work.layout, index) == RunOf(run, finished=False)
+    stage = work.stage(resume=True)
+    stage.finish([run_stage(stage)])
+    moved = replace(index, model={**index.model, "id": "elsewhere"})
+    assert latest_run_of(work.layout, moved) == RunOf(run, finished=True)
+    assert latest_run_of(work.layout, replace(index, data_digest="other")) is None
+
+
+def test_a_moved_model_is_the_same_and_changed_weights_are_another(
+    work: Work, lean_model: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(lean_model, own)
+    interrupted(replace(work, model=ModelSettings(id=str(own))))
+    moved = own.rename(tmp_path / "moved")
+    there = replace(work, model=ModelSettings(id=str(moved)))
+    (unit,) = there.stage(resume=True).plan()
+    assert unit.start == 1
+    weights = moved / "unet" / "diffusion_pytorch_model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UsageError, match="the UNet was"):
+        there.stage(resume=True).plan()
 
 
 def test_a_finished_run_has_nothing_to_resume(work: Work) -> None:
@@ -612,7 +664,7 @@ def test_a_finished_run_has_nothing_to_resume(work: Work) -> None:
 
 
 def test_resume_without_a_run_or_a_state_is_refused(work: Work) -> None:
-    with pytest.raises(UsageError, match="no run to resume"):
+    with pytest.raises(UsageError, match="no run to go on with"):
         work.stage(resume=True).plan()
     (work.layout.runs / "001-dog").mkdir(parents=True)
     with pytest.raises(UsageError, match="001-dog has no saved state"):

@@ -11,6 +11,7 @@ from latentmill.cache.files import write_json
 from latentmill.cache.models import model_folder
 from latentmill.cache.models.model_folder import Part
 from latentmill.datasets.errors import ModelError
+from latentmill.datasets.words import counted
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +145,7 @@ def _load_text_encoder(tensors: "Mapping[str, torch.Tensor]", kind: Any) -> Any:
 def _require_all(missing: Iterable[str]) -> None:
     names = sorted(missing)
     if names:
-        raise ValueError(f"{len(names)} tensors are missing, such as {names[0]}")
+        raise ValueError(f"missing: {counted(len(names), 'tensor')}, such as {names[0]}")
 
 
 def _tensor_names(path: Path) -> list[str]:

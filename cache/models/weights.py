@@ -12,6 +12,7 @@ from latentmill.cache.models import hub, model_folder, single_file
 from latentmill.cache.models.model_folder import Part
 from latentmill.cache.models.part_configs import PART_OF, ConfigT, SchedulerConfig, parse_config
 from latentmill.datasets.errors import LatentmillError, ModelError
+from latentmill.datasets.words import counted
 
 if TYPE_CHECKING:
     import torch
@@ -247,7 +248,7 @@ def _load_folder(folder: Path, part: Part, kind: Any) -> Any:
     )
     missing = sorted(info["missing_keys"])
     if missing:
-        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
+        raise ValueError(f"missing: {counted(len(missing), 'tensor')}, such as {missing[0]}")
     return model
 
 

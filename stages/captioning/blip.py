@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models.weights import quiet
 from latentmill.datasets.errors import ModelError, OutOfMemoryError, UsageError
+from latentmill.datasets.next_steps import Command
+from latentmill.datasets.words import counted
 from latentmill.stages.captioning.blip_folder import find_model
 from latentmill.stages.device import choose_device
 
@@ -63,7 +65,8 @@ def load_captioner(model: str, revision: str, device: str) -> Captioner:
                 f"the captioner {model} cannot be read: {_first_line(error)}",
                 where=str(folder),
                 expected="a BLIP captioning model as `save_pretrained` writes it",
-                fix="fetch it again, or name another one with --set caption.model=...",
+                fix="fetch it again, or name another one",
+                run=(Command("caption", settings=("caption.model=DIR",)),),
             ) from error
     _require_all_weights(model, info)
     return Captioner(loaded, processor, target)
@@ -84,7 +87,7 @@ def describe(captioner: Captioner, images: "Sequence[Image.Image]", search: Sear
     if len(images) == 1:
         raise _does_not_fit(captioner.device, reason)
     half = (len(images) + 1) // 2
-    _log.warning("out of memory with %d pictures at once: trying %d", len(images), half)
+    _log.warning("out of memory with %s at once: trying %d", counted(len(images), "picture"), half)
     first, second = images[:half], images[half:]
     return describe(captioner, first, search) + describe(captioner, second, search)
 
@@ -142,7 +145,8 @@ def _require_all_weights(model: str, info: dict[str, Any]) -> None:
             f"the weights of {model} are not those of a BLIP captioner",
             where="; ".join(faults),
             expected="every weight of BlipForConditionalGeneration, and no other",
-            fix="fetch the model again, or name another one with --set caption.model=...",
+            fix="fetch the model again, or name another one",
+            run=(Command("caption", settings=("caption.model=DIR",)),),
         )
 
 
@@ -150,8 +154,11 @@ def _does_not_fit(device: "torch.device", reason: str) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"the captioner does not fit, even with one picture at once: {reason}",
         where=f"caption.device = {device}",
-        fix="free the GPU's memory, then try --set caption.num_beams=1, then "
-        "--set caption.device=cpu",
+        fix="free the GPU's memory, then try one of these, in this order",
+        run=tuple(
+            Command("caption", settings=(setting,))
+            for setting in ("caption.num_beams=1", "caption.device=cpu")
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from latentmill.datasets.errors import ModelError
+from latentmill.datasets.next_steps import Command
 from latentmill.stages.settings import BLIP, BLIP_REVISION
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ def find_model(model: str, revision: str) -> Path:
             f"the captioner {model} is incomplete",
             where=f"{folder} lacks {', '.join(missing)}",
             expected="a folder as `save_pretrained` or `hf download` writes it",
-            fix="fetch it again, or name another one with --set caption.model=...",
+            fix="fetch it again, or name another one",
+            run=(Command("caption", settings=("caption.model=DIR",)),),
         )
     _require_blip(model, folder / "config.json")
     return folder
@@ -71,7 +73,8 @@ def _require_blip(model: str, config: Path) -> None:
             f"{model} is a {kind!r} model, which this version cannot caption with",
             where=str(config),
             expected="model_type `blip`",
-            fix=f"name a BLIP captioning model with --set caption.model=..., such as {BLIP}",
+            fix="name a BLIP captioning model",
+            run=(Command("caption", settings=(f"caption.model={BLIP}",)),),
         )
 
 
@@ -119,5 +122,6 @@ def _snapshot(model: str, revision: str | None, patterns: list[str], is_local: b
             where="https://huggingface.co (Hugging Face hub)",
             expected="a network, the model in the hub's cache on this machine, or a local folder",
             fix=f"on a machine with network run `hf download {model} --local-dir DIR`, copy DIR "
-            "here and give --set caption.model=DIR",
+            "here and name it",
+            run=(Command("caption", settings=("caption.model=DIR",)),),
         ) from error

@@ -11,6 +11,7 @@ from latentmill.cache.files import write_bytes, write_text
 from latentmill.datasets.images import LoadRules, PictureError, load_picture
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow, printable
+from latentmill.datasets.words import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -95,7 +96,7 @@ def _page(rows: Sequence[ReviewRow], figures: Sequence[str]) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
         f"<title>Contact sheet</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Contact sheet</h1><p>{len(rows)} pictures, {waiting} wait for a person. "
+        f"<h1>Contact sheet</h1><p>{counted(len(rows), 'picture')}, {waiting} waiting. "
         "Edit captions in review.csv.</p><main>\n"
         + "\n".join(figures)
         + "\n</main></body></html>\n"

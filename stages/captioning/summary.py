@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import NOT_DRAFTED
 from latentmill.datasets.review_merge import TEXT_FLAGS
+from latentmill.datasets.words import counted
 
 _DRAFT_MESSAGES: Mapping[str, str] = {
     "draft-empty": "the captioner found no words",
@@ -62,7 +64,16 @@ def caption_report(
     }
     found = (*problems, *_row_problems(rows))
     steps = _next_steps(review, rows, without_row)
-    return Report("caption", True, counts, found, next_steps=steps)
+    account = _account(num_records, counts)
+    return Report("caption", True, counts, found, next_steps=steps, account=account)
+
+
+def _account(num_records: int, counts: Mapping[str, int]) -> str:
+    """Every picture once by its status, then where the captions came from."""
+    names = {"ok": "ok", "waiting": "waiting", "set_aside": "set aside"}
+    parts = [f"{counts[name]} {word}" for name, word in names.items() if counts[name]]
+    sums = f"{counted(num_records, 'picture')} = {' + '.join(parts) or '0'}"
+    return f"{sums}; {counts['from_files']} from caption files, {counts['drafted']} drafted now"
 
 
 def _row_problems(rows: Sequence[ReviewRow]) -> Iterator[Problem]:
@@ -92,27 +103,30 @@ def _flag_problems(
             yield Problem(row.id, row.image, code, message, fix)
 
 
-def _next_steps(review: Path, rows: Sequence[ReviewRow], without_row: int) -> tuple[str, ...]:
+def _next_steps(review: Path, rows: Sequence[ReviewRow], without_row: int) -> tuple[NextStep, ...]:
     steps = []
     empty = sum(NOT_DRAFTED in row.flags for row in rows)
     if without_row:
-        steps.append(
-            f"{without_row} pictures have no draft: run `latentmill validate`, then "
-            "`latentmill caption` again"
-        )
+        what = f"draft the {counted(without_row, 'picture')} without a draft"
+        steps.append(step(what, Command("validate"), Command("caption")))
     if empty:
-        steps.append(
-            f"write the captions of {empty} pictures into {review}, or beside them as .txt (then "
-            "`latentmill validate`), or give a captioner: `--set caption.model=DIR`"
-        )
+        other = Command("caption", settings=("caption.model=DIR",))
+        captions = counted(empty, "missing caption")
+        steps.append(step(f"write {captions} into {review}"))
+        steps.append(step("or beside the pictures as .txt", Command("validate")))
+        steps.append(step("or give a captioner", other))
     if any(row.status in ("draft", "check") for row in rows):
+        sheet = review.parent / "caption" / "contact-sheet.html"
         steps.append(
-            f"look at {review.parent / 'caption' / 'contact-sheet.html'}, open {review} in a "
-            "spreadsheet: edit captions, or set their status to `ok` or `skip`"
+            step(
+                f"look at {sheet}, open {review} in a spreadsheet: edit captions, or set their "
+                "status to `ok` or `skip`"
+            )
         )
     if any(row.status == "draft" and row.caption.strip() for row in rows):
-        steps.append(
-            "or approve all drafts: `latentmill approve --all-drafts`; or train on them unseen: "
-            "`--set caption.accept_drafts=true`"
-        )
-    return (*steps, "then run `latentmill cache`") if steps else ("run `latentmill cache`",)
+        all_drafts = Command("approve", ("--all-drafts",))
+        steps.append(step("or approve all drafts at once", all_drafts))
+        unseen = Command("cache", settings=("caption.accept_drafts=true",))
+        steps.append(step("or train on them unseen, which the LoRA records", unseen))
+    then = "then encode" if steps else "encode"
+    return (*steps, step(f"{then} pictures and captions", Command("cache")))

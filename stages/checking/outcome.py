@@ -7,6 +7,7 @@ from pathlib import Path
 
 from latentmill.datasets.errors import DataError, LatentmillError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Level, Problem, Record
 from latentmill.datasets.review_memory import read_against, read_memory
 from latentmill.datasets.review_merge import Inputs, merge_rows
@@ -65,32 +66,36 @@ def conclude(
     return Outcome(left, unsure, tuple(stopping), DataError.exit_code if stops else 0)
 
 
-def next_steps(outcome: Outcome, records: int, folder: Path, allowed: int) -> Iterator[str]:
+def next_steps(outcome: Outcome, records: int, folder: Path, allowed: int) -> Iterator[NextStep]:
     """Name the ways on, the nearest first. `allowed` are the rejects that do not stop."""
-    yield f"open {folder / 'report.html'}"
+    yield step(f"open {folder / 'report.html'}")
     rejected = sum(one.level == "reject" for one in outcome.problems)
     if not records or rejected > allowed:
-        yield "fix or remove the rejected pictures, then run `latentmill validate`"
+        again = Command("validate")
+        yield step("mend or remove the rejected pictures, then validate again", again)
     if records and rejected > allowed:
-        yield f"or go on without them: --set validate.max_rejects={rejected}"
+        without = Command("validate", settings=(f"validate.max_rejects={rejected}",))
+        yield step("or go on without them", without)
     levels: dict[str, Level] = {one.code: one.level for one in outcome.problems}
     checks = [code for code in outcome.stopping if levels[code] == "check"]
     others = [code for code in outcome.stopping if levels[code] not in ("check", "reject")]
     if records and checks:
         yield from _ways_to_settle(outcome.unsure)
     if others:
-        yield f"mend what `fail_on` names ({', '.join(others)}), or take it from the list"
+        yield step(f"mend what `fail_on` names ({', '.join(others)}), or take it from the list")
     if not outcome.exit_code:
-        yield "run `latentmill caption` to draft and review captions"
+        yield step("draft and review captions", Command("caption"))
 
 
-def _ways_to_settle(unsure: Sequence[Record]) -> Iterator[str]:
+def _ways_to_settle(unsure: Sequence[Record]) -> Iterator[NextStep]:
     num = "1 caption is" if len(unsure) == 1 else f"{len(unsure)} captions are"
-    yield f"{num} unsure: run `latentmill caption`, and confirm or correct in review.csv"
+    yield step(f"{num} unsure: confirm or correct in the review", Command("caption"))
     by_encoding = [
         one for one in unsure if any(code.startswith("encoding-") for code in one.checks)
     ]
     encodings = {one.caption_encoding for one in by_encoding} - {"utf-8", "unknown", ""}
     if len(by_encoding) == len(unsure) and len(encodings) == 1:
-        yield f"or, if all are in {min(encodings)}: --set validate.encoding={min(encodings)}"
-    yield "or do not stop here for them, only before `cache`: --set validate.fail_on="
+        named = Command("validate", settings=(f"validate.encoding={min(encodings)}",))
+        yield step(f"or, if all are in {min(encodings)}", named)
+    later = Command("validate", settings=("validate.fail_on=",))
+    yield step("or do not stop here for them, only before `cache`", later)

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from latentmill.datasets.next_steps import step_lines
 from latentmill.datasets.records import Report
 from latentmill.stages.checking.page_parts import shown
 from latentmill.stages.checking.page_problems import problem_list
@@ -56,7 +57,11 @@ def _ledger(report: Report) -> str:
         for name, words in _COUNT_NAMES.items()
         if name in counts
     )
-    steps = "".join(f"<li>{shown(step)}</li>" for step in report.next_steps[1:])
+    steps = "".join(
+        f"<li>{shown(line)}</li>"
+        for step in report.next_steps[1:]
+        for line in step_lines(step.text, step.commands)
+    )
     return (
         f"<header><h1>latentmill validate</h1><p>{state}</p>"
         f'<p class="sum"><b>{found}</b> found = <b class="good">{usable}</b> usable + '

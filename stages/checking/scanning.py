@@ -5,6 +5,7 @@ from pathlib import Path
 
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.sources import Scan, scan
+from latentmill.datasets.words import counted
 from latentmill.stages.settings import Source
 
 
@@ -24,10 +25,10 @@ def _no_pictures(found: Scan, source: Source) -> DataError:
     num_files = len(found.others) + len(found.tables) + len(found.pairing.orphans)
     if not num_files:
         passed = ", ".join(f"{count} {why}" for why, count in sorted(found.ignored.items()))
-        what = "The data folder is empty" + (f" (passed over: {passed})" if passed else "")
+        what = "the data folder is empty" + (f" (passed over: {passed})" if passed else "")
     else:
         endings = ", ".join(list(found.suffixes)[:8]) or "captions only"
-        what = f"{num_files} files, none of them a picture: {endings}"
+        what = f"{counted(num_files, 'file')} and no picture: {endings}"
     return DataError(
         what,
         where=source.path,

@@ -7,6 +7,7 @@ from latentmill.datasets.images import LoadRules
 from latentmill.datasets.pairing import DEFAULT_SUFFIXES
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.sources import FoundPicture, Scan, assign_ids, name_twins
+from latentmill.datasets.words import counted
 from latentmill.stages.checking.decoded import Decoded
 from latentmill.stages.checking.duplicates import (
     DUPLICATE_CODES,
@@ -213,8 +214,9 @@ def _no_captions(usable: Sequence[_Usable], scans: Sequence[Scan]) -> Iterator[P
     yield problem(
         "no-captions",
         Subject("", ""),
-        f"None of {len(usable)} pictures has a caption. Looked for {looked}, metadata.jsonl, "
-        f"metadata.csv and tables of filename,prompt; other files here: {found or 'none'}",
+        f"None of {counted(len(usable), 'picture')} has a caption. Looked for {looked}, "
+        "metadata.jsonl, metadata.csv and tables of filename,prompt; "
+        f"other files here: {found or 'none'}",
     )
 
 

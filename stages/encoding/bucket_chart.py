@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from latentmill.datasets.words import counted
+
 _ROW_PX = 44
 _TOP_PX = 48
 _SHAPE_PX = 34
@@ -32,7 +34,7 @@ def draw_chart(rows: Sequence[BucketRow]) -> str:
     """Return the SVG: a row per bucket with its shape, its name, a bar and the numbers."""
     total = sum(row.count for row in rows)
     height = _TOP_PX + _ROW_PX * len(rows) + 12
-    title = f"{total} pictures in {len(rows)} buckets"
+    title = f"{counted(total, 'picture')} in {counted(len(rows), 'bucket')}"
     most = max((row.count for row in rows), default=1)
     drawn = [_draw_row(row, most, _TOP_PX + _ROW_PX * at) for at, row in enumerate(rows)]
     return "\n".join(

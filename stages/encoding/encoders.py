@@ -17,6 +17,7 @@ from latentmill.cache.models.weights import (
     read_part_config,
 )
 from latentmill.datasets.errors import OutOfMemoryError
+from latentmill.datasets.words import counted
 from latentmill.stages.device import choose_device
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ class Encoders:
                 ) from error
         torch.cuda.empty_cache()
         half = len(pictures) // 2
-        _log.info("GPU memory is short: %d pictures at once instead of %d", half, len(pictures))
+        _log.info(
+            "GPU memory is short: %s at once, not %d", counted(half, "picture"), len(pictures)
+        )
         return self.encode_latents(pictures[:half]) + self.encode_latents(pictures[half:])
 
     def _encode_batch(self, pictures: "Sequence[Image]") -> list[Latent]:

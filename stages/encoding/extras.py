@@ -84,7 +84,7 @@ def write_extras(
         ]
         colours = old.colours if old.colours_key == plan.colours_key else None
         colours = colours or fit_latent_to_rgb(_pairs(plan.pictures, around))
-    _log.info("latents to colours: root mean square error %.3f of 1", colours.error)
+    _log.info("colours for quick previews fitted; they are off by %.3f of 1 (RMS)", colours.error)
     content = _to_bytes(embeddings, colours, plan)
     write_bytes(path, content)
     return FileStamp(path.name, len(content), file_sha256(path))

@@ -15,9 +15,11 @@ from latentmill.datasets.buckets import BucketRules, Placement, place
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import Sample, require_reviewed, select_samples
+from latentmill.datasets.words import counted
 from latentmill.stages.settings import BucketSettings, CacheSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
@@ -99,7 +101,8 @@ def read_records(layout: Layout, num_sources: int) -> list[Record]:
         raise UsageError(
             "the pictures were not validated yet",
             where=str(layout.manifest),
-            fix="run `latentmill validate` first",
+            fix="validate them first",
+            run=(Command("validate"),),
         )
     try:
         records = read_manifest(layout.manifest)
@@ -107,13 +110,15 @@ def read_records(layout: Layout, num_sources: int) -> list[Record]:
         raise DataError(
             "the manifest is damaged, or of another version",
             where=str(layout.manifest),
-            fix="run `latentmill validate` again",
+            fix="validate again",
+            run=(Command("validate"),),
         ) from error
     if any(record.source >= num_sources for record in records):
         raise UsageError(
             "there are fewer data sources now than when the pictures were validated",
             where=str(layout.manifest),
-            fix="run `latentmill validate` again",
+            fix="validate again",
+            run=(Command("validate"),),
         )
     return records
 
@@ -144,7 +149,8 @@ def require_unchanged(samples: Sequence[Sample], rules: LoadRules) -> None:
     """
     touched = [sample.record for sample in samples if _is_touched(sample.record)]
     if touched:
-        _log.info("%d files were touched since validate: their pixels are compared", len(touched))
+        files = counted(len(touched), "file")
+        _log.info("%s touched since validate: pixels are compared", files)
     with ThreadPoolExecutor(4) as pool:
         faults = list(pool.map(lambda record: _fault(record, rules), touched))
     named = [
@@ -158,10 +164,11 @@ def changed(named: Sequence[str]) -> DataError:
     """The error for pictures that are not what `validate` saw."""
     more = f" and {len(named) - 10} more" if len(named) > 10 else ""
     return DataError(
-        f"{len(named)} pictures changed since they were validated",
+        f"{counted(len(named), 'picture')} changed since `validate`",
         where=", ".join(named[:10]) + more,
-        expected="the pixels that `latentmill validate` saw, under the same settings",
-        fix="run `latentmill validate` again, then `latentmill cache`",
+        expected="the pixels that `validate` saw, under the same settings",
+        fix="validate again, then encode",
+        run=(Command("validate"), Command("cache")),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Problem
 from latentmill.stages.training.checkpoint import list_states
 from latentmill.stages.training.run_folder import LORA_FILE, find_run, list_runs
@@ -89,12 +90,14 @@ def _latest_run(layout: Layout) -> Path:
         raise UsageError(
             f"no run has finished; {runs[-1].name} has no {LORA_FILE} yet",
             where=str(layout.runs),
-            fix="finish it with `latentmill train --resume`, or name a LoRA file",
+            fix="finish it, or name a LoRA file",
+            run=(Command("train", ("--resume",)), Command(flags=("--run", "FILE"))),
         )
     raise UsageError(
         "there is no LoRA yet: no run was made in this work folder",
         where=str(layout.runs),
-        fix="run `latentmill train`, or name a LoRA file",
+        fix="train one, or name a LoRA file",
+        run=(Command("train"), Command(flags=("--run", "FILE"))),
     )
 
 
@@ -111,7 +114,8 @@ def _file_in(folder: Path) -> Path:
         else "no LoRA is in this folder",
         where=str(folder),
         expected=f"{LORA_FILE}, {DIFFUSERS_FILE}, {PEFT_FILE} or a single .safetensors file",
-        fix="name the file itself, or finish the run with `latentmill train --resume`",
+        fix="name the file itself, or finish the run",
+        run=(Command(flags=("--run", "FILE")), Command("train", ("--resume",))),
     )
 
 

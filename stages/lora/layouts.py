@@ -187,7 +187,7 @@ def read_lora(path: Path) -> LoraWeights:
         ) from error
     except UsageError as error:
         raise UsageError(
-            error.what, where=str(path), expected=error.expected, fix=error.fix
+            error.what, where=str(path), expected=error.expected, fix=error.fix, run=error.run
         ) from None
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import read_manifest
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import read_review
@@ -29,8 +30,12 @@ def training_captions(
         raise UsageError(
             "there is no prompt to make pictures of: none is set and the data has no captions",
             where=str(layout.work),
-            fix="give prompts with --set 'sample.prompts=[\"a photo of my dog\"]', "
-            "or run `latentmill validate` and `latentmill caption` for this data",
+            fix="give prompts, or validate and caption this data",
+            run=(
+                Command("sample", settings=('sample.prompts=["a photo of my dog"]',)),
+                Command("validate"),
+                Command("caption"),
+            ),
         )
     return captions
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from latentmill.datasets.errors import ModelError
+from latentmill.datasets.next_steps import Command
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +92,8 @@ class Sampler:
             raise ModelError(
                 f"the model gives non-finite numbers in {latents.dtype}",
                 where=f"sample.device = {latents.device}",
-                fix="try --set sample.device=cpu, which computes in fp32",
+                fix="draw on the CPU, which computes in fp32",
+                run=(Command("sample", settings=("sample.device=cpu",)),),
             )
         unscaled = latents.float() / vae.config.scaling_factor
         with torch.no_grad():

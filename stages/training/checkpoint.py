@@ -7,6 +7,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from latentmill.cache.files import TEMPORARY_SUFFIX, remove_leftovers, write_bytes, write_json
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.next_steps import Command
 from latentmill.stages.lora.kohya_file import kohya_bytes
 from latentmill.stages.lora.layouts import LoraWeights, from_kohya
+from latentmill.stages.training.run_folder import anew
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,10 +50,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class StepOrder:
+    """Samples in a batch, and batches in an optimiser step over all processes."""
+
+    batch_size: int
+    accumulation: int
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """All that the rest of a run depends on. `fixed` is what must not change on the way.
 
-    `settings` are the other settings it was made with, to say what a resume changes.
+    `order` divides the samples into steps, however they are divided within one. `settings` are
+    the other settings it was made with, to say what a resume changes.
     """
 
     progress: Progress
@@ -59,6 +71,7 @@ class State:
     scaler: Mapping[str, Any]
     fixed: Mapping[str, Any]
     settings: Mapping[str, Any]
+    order: StepOrder
 
 
 def save_state(run: Path, state: State, header: Mapping[str, str], keep: int) -> Path:
@@ -98,12 +111,14 @@ def read_state(folder: Path) -> State:
             scaler=values["scaler"],
             fixed=values["fixed"],
             settings=values["settings"],
+            order=StepOrder(**values["order"]),
         )
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"the saved state cannot be read: {error}",
             where=str(folder),
-            fix="move this folder away and resume from the state before it, or train anew",
+            fix="move this folder away and go on from the state before it, or train anew",
+            run=(Command("train", ("--resume",)), Command("train")),
         ) from error
 
 
@@ -114,7 +129,8 @@ def latest_state(run: Path) -> State:
         raise UsageError(
             f"{run.name} has no saved state to resume from",
             where=str(run),
-            fix="train anew without --resume; train.save_every sets how often states are saved",
+            fix="train anew; train.save_every sets how often states are saved",
+            run=(Command("train"),),
         )
     return read_state(states[-1])
 
@@ -134,20 +150,31 @@ def require_same(state: State, fixed: Mapping[str, Any], run: Path) -> None:
     pairs = {name: (state.fixed.get(name), value) for name, value in _plain(fixed).items()}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if changed:
-        what = ", ".join(f"{name} was {old}, is {new}" for name, (old, new) in changed.items())
+        what = ", ".join(
+            f"{name} was {_short(old)}, is {_short(new)}" for name, (old, new) in changed.items()
+        )
         raise UsageError(
-            f"{run.name} cannot go on with other settings: {what}",
+            f"{run.name} cannot go on as another run: {what}",
             where=str(run),
-            expected="the settings, model and data that the run began with (its config.toml)",
-            fix="set them back, or train anew without --resume",
+            expected="the LoRA, data and UNet that the run began with (its config.toml); steps, "
+            "learning rate, batch split, device, precision and the like may change",
+            fix="leave these out or set them back, or train anew",
+            run=(Command("train", ("--resume", "--run", run.name)), anew(run)),
         )
 
 
 def say_changes(state: State, settings: Mapping[str, Any]) -> None:
     """Say which other settings a resumed run changes."""
     for name, value in sorted(_plain(settings).items()):
-        if state.settings.get(name) != value:
-            log.warning("resumed with %s = %s, was %s", name, value, state.settings.get(name))
+        before = state.settings.get(name)
+        if before != value:
+            log.warning("changed for the rest of the run: %s = %s, was %s", name, value, before)
+
+
+def _short(value: Any) -> str:
+    """A value in a message: of a hash, its beginning."""
+    text = str(value)
+    return text[:12] if re.fullmatch(r"[0-9a-f]{64}", text) else text
 
 
 def _values(state: State) -> dict[str, Any]:
@@ -156,6 +183,7 @@ def _values(state: State) -> dict[str, Any]:
         "scaler": dict(state.scaler),
         "fixed": dict(state.fixed),
         "settings": dict(state.settings),
+        "order": asdict(state.order),
     }
 
 

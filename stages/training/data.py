@@ -4,10 +4,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from latentmill.cache.fingerprints import data_digest, digest
+from latentmill.cache.index import SetIndex
 from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import read_manifest
+from latentmill.datasets.words import counted
 from latentmill.stages.encoding.survey import read_samples
 from latentmill.stages.settings import Source
 
@@ -28,8 +31,9 @@ def open_cache(
         raise DataError(
             "pictures, captions or sources changed since they were cached",
             where=str(layout.cache_index),
-            expected=f"the {len(cache.samples)} samples that were cached",
-            fix="run `latentmill cache`: it encodes what is new or changed, and nothing else",
+            expected=f"the cached set: {counted(len(cache.samples), 'sample')}",
+            fix="encode what is new or changed; nothing else is encoded",
+            run=(Command("cache"),),
         )
     changed = [name for name, value in recipe.items() if cache.index.recipe.get(name) != value]
     if changed:
@@ -37,17 +41,17 @@ def open_cache(
             f"the cache was made with other settings: {', '.join(changed)}",
             where=str(layout.cache_index),
             expected=", ".join(f"{name} = {recipe[name]}" for name in changed),
-            fix="run `latentmill cache` with these settings, or train with those of the cache: "
+            fix="encode with these settings, or train with those of the cache: "
             + ", ".join(f"{name} = {cache.index.recipe.get(name)}" for name in changed),
+            run=(Command("cache"),),
         )
     if not cache.samples:
         raise UsageError("the cache holds no sample", where=str(layout.cache_index))
     return cache
 
 
-def tensors_digest(cache: MappedCache) -> str:
+def tensors_digest(index: SetIndex) -> str:
     """Name what is trained on, however it is packed: samples, encoders, recipe, scaling."""
-    index = cache.index
     hashes = {key: at for key, at in index.model.items() if key not in ("id", "revision")}
     scaling = [index.scaling_factor, index.shift_factor]
     return digest("trained", [index.data_digest, hashes, dict(index.recipe), scaling])

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.disk import FULL
 from latentmill.cache.files import write_bytes
 from latentmill.cache.mapped import MappedCache
-from latentmill.datasets.errors import DiskFullError, DivergedError
+from latentmill.datasets.errors import DiskFullError, DivergedError, Stopped
+from latentmill.datasets.next_steps import Command
+from latentmill.datasets.words import counted
 from latentmill.stages.lora.header import Provenance, lora_header
 from latentmill.stages.lora.kohya_file import kohya_bytes
 from latentmill.stages.settings import TrainSettings
-from latentmill.stages.training.checkpoint import Progress, State, save_state
+from latentmill.stages.training.checkpoint import (
+    Progress,
+    State,
+    StepOrder,
+    list_states,
+    save_state,
+)
 from latentmill.stages.training.diffusion import Chance, seed_of
 from latentmill.stages.training.hardware import Hardware
 from latentmill.stages.training.interruption import stop_on_signals
@@ -36,7 +44,7 @@ log = logging.getLogger(__name__)
 class Job:
     """All that a run needs: `steps` up to `stop`, into the folder `run`.
 
-    `fixed` is what a later resume must find unchanged.
+    `fixed` is what a later resume must find unchanged, `said` what it may change.
     """
 
     settings: TrainSettings
@@ -48,6 +56,7 @@ class Job:
     run: Path
     origin: Provenance
     fixed: Mapping[str, Any]
+    said: Mapping[str, Any]
     name_pictures: Callable[[Sequence[str]], list[str]]
 
     def loaded(self, start: int) -> Iterator[Loaded]:
@@ -108,7 +117,7 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
                 progress = replace(
                     progress, step=step, samples_seen=progress.samples_seen + micro.step_samples
                 )
-                phase.name = f"after {step} steps"
+                phase.name = f"after {counted(step, 'step')}"
                 is_last = step == job.stop
                 is_logged = step % settings.log_every == 0 or is_last
                 is_saved = step % settings.save_every == 0 or is_last
@@ -126,7 +135,9 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
                 progress = clock.at(window.settle(progress))
                 metrics.sync()
                 save(job, optimiser, progress)
-                log.info("stopped after step %d; go on with --resume", progress.step)
+                log.info("stopped after step %d, with a saved state", progress.step)
+            if list_states(job.run):
+                raise Stopped(Command("train", ("--resume",))) from None
             raise
         finally:
             metrics.close()
@@ -144,7 +155,8 @@ def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
         optimizer=optimiser.state(),
         scaler=scaler.state_dict() if scaler is not None else {},
         fixed=job.fixed,
-        settings=job.settings.model_dump(),
+        settings=job.said,
+        order=StepOrder(job.steps.batch_size, job.steps.accumulation),
     )
     header = lora_header(job.settings, job.origin, progress.step)
     try:
@@ -157,7 +169,8 @@ def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
         raise DiskFullError(
             f"the disk is full: the state after step {progress.step} could not be saved",
             where=str(job.run),
-            fix="free some room, then go on from the state before with `latentmill train --resume`",
+            fix="free some room, then go on from the state before",
+            run=(Command("train", ("--resume",)),),
         ) from error
 
 
@@ -217,11 +230,14 @@ def _line(
 
 def _say_plan(job: Job, rate: LearningRate) -> None:
     steps = job.steps
+    seen = steps.samples_per_epoch
+    repeated = f" ({seen:,} with repeats)" if seen != len(steps.samples) else ""
     log.info(
-        "%d samples, %d sights and %d optimiser steps an epoch; %d steps in all, %d of them "
-        "warm-up to a learning rate of %g; %s on %s",
-        *(len(steps.samples), steps.samples_per_epoch, steps.steps_per_epoch, job.stop),
-        *(rate.warmup_steps, rate.peak, job.hardware.precision, job.hardware.device),
+        "%s%s, %s an epoch; %s in all, %d of them warm-up to a learning rate of %g; %s on %s",
+        *(counted(len(steps.samples), "sample"), repeated),
+        counted(steps.steps_per_epoch, "optimiser step"),
+        *(counted(job.stop, "step"), rate.warmup_steps, rate.peak),
+        *(job.hardware.precision, job.hardware.device),
     )
 
 
@@ -237,5 +253,5 @@ def _diverged(job: Job, step: int, ids: Sequence[str]) -> DivergedError:
         expected="finite losses and gradients",
         fix="check in this order: a lower train.learning_rate "
         f"({job.settings.learning_rate / 3:.2g}); train.precision=fp32 where it is "
-        f"{job.hardware.precision}; these pictures and their captions, then `latentmill cache`",
+        f"{job.hardware.precision}; these pictures and their captions, then `cache` again",
     )

@@ -41,7 +41,7 @@ def advice(settings: TrainSettings) -> list[str]:
         )
     if settings.precision == "fp32":
         ways.append("train.precision=auto")
-    ways.append("a lower bucket.area, then `latentmill cache` again")
+    ways.append("a lower bucket.area, for `cache` too")
     if settings.rank > 8:
         ways.append(f"train.rank={settings.rank // 2}")
     return ways

@@ -5,17 +5,29 @@ import platform
 import re
 import shutil
 import unicodedata
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from latentmill.cache.files import committed, write_json, write_text
-from latentmill.datasets.errors import UsageError
+from latentmill.cache.index import SetIndex, read_set_index
+from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.versions import versions
+from latentmill.stages.training.data import tensors_digest
 
 LORA_FILE: Final = "lora.safetensors"
 METRICS_FILE: Final = "metrics.jsonl"
 _SLUG_BYTES: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunOf:
+    """A run of a certain cached set, and whether it came to its end."""
+
+    folder: Path
+    finished: bool
 
 
 def slug(name: str) -> str:
@@ -62,7 +74,10 @@ def find_run(layout: Layout, wanted: Path | None) -> Path:
         return runs[-1]
     if wanted is None:
         raise UsageError(
-            "there is no run to resume", where=str(layout.runs), fix="leave out --resume"
+            "there is no run to go on with",
+            where=str(layout.runs),
+            fix="begin one",
+            run=(Command("train"),),
         )
     found = [run for run in runs if _is_called(run, str(wanted))]
     if len(found) == 1:
@@ -77,6 +92,28 @@ def find_run(layout: Layout, wanted: Path | None) -> Path:
     )
 
 
+def latest_run_of(layout: Layout, index: SetIndex) -> RunOf | None:
+    """The last run that was trained on just this cached set and can be used or resumed."""
+    wanted = tensors_digest(index)
+    for run in reversed(list_runs(layout)):
+        finished = (run / "report.json").is_file()
+        if (finished or has_state(run)) and _digest_of(run) == wanted:
+            return RunOf(run, finished)
+    return None
+
+
+def has_state(run: Path) -> bool:
+    """Whether a saved state is there to go on from."""
+    return any((run / "state").glob("step-*/state.json"))
+
+
+def _digest_of(run: Path) -> str:
+    try:
+        return tensors_digest(read_set_index(run / "snapshot" / "cache-index.json"))
+    except (DataError, UsageError):
+        return ""
+
+
 def write_snapshot(run: Path, layout: Layout, config_text: str) -> None:
     """Copy into the run what it was made from: settings, captions, manifest, index, versions."""
     write_text(run / "config.toml", config_text)
@@ -86,6 +123,20 @@ def write_snapshot(run: Path, layout: Layout, config_text: str) -> None:
             with committed(run / "snapshot" / name) as temporary:
                 shutil.copyfile(source, temporary)
     write_json(run / "snapshot" / "environment.json", environment())
+
+
+def anew(run: Path) -> Command:
+    """The command that trains a new run with the settings of `run`."""
+    return Command("train", ("--config", str(run / "config.toml")))
+
+
+def renew_config(run: Path, config_text: str, step: int) -> None:
+    """Let a run's config.toml say what it goes on with after `step`; the one before is kept."""
+    file = run / "config.toml"
+    before = file.read_text("utf-8") if file.is_file() else ""
+    if config_text != before:
+        write_text(run / "snapshot" / f"config-until-step-{step:06}.toml", before)
+        write_text(file, config_text)
 
 
 def environment() -> dict[str, str]:

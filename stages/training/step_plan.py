@@ -28,13 +28,15 @@ class MicroBatch:
 class StepPlan:
     """Steps of `accumulation` micro-batches; the last step of an epoch takes what is left.
 
-    `accumulation` counts the micro-batches of all processes together.
+    `accumulation` counts the micro-batches of all processes together. `split` above 0 divides each
+    step's samples into micro-batches of that many instead, and changes nothing of the order.
     """
 
     samples: tuple[CachedSample, ...]
     batch_size: int
     accumulation: int
     seed: int
+    split: int = 0
 
     @property
     def samples_per_epoch(self) -> int:
@@ -79,7 +81,21 @@ class StepPlan:
         seen = Counter[str]()
         sights = [tuple(_next_sight(name, epoch, seen) for name in batch) for batch in batches]
         size = self.accumulation
-        return [sights[at : at + size] for at in range(0, len(sights), size)]
+        groups = [sights[at : at + size] for at in range(0, len(sights), size)]
+        return [self._divided(group) for group in groups]
+
+    def _divided(self, group: list[tuple[Sight, ...]]) -> list[tuple[Sight, ...]]:
+        if self.split in (0, self.batch_size):
+            return group
+        bucket_of = {sample.id: sample.bucket for sample in self.samples}
+        buckets: dict[str, list[Sight]] = {}
+        for sight in (one for batch in group for one in batch):
+            buckets.setdefault(bucket_of[sight.id], []).append(sight)
+        return [
+            tuple(sights[at : at + self.split])
+            for sights in buckets.values()
+            for at in range(0, len(sights), self.split)
+        ]
 
 
 def _listed(samples: Sequence[CachedSample]) -> dict[str, list[str]]:

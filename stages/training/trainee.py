@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from latentmill.cache.mapped import MappedCache
 from latentmill.cache.models.weights import ModelFiles, load_scheduler, load_unet
 from latentmill.datasets.errors import ModelError
+from latentmill.datasets.next_steps import Command
+from latentmill.datasets.words import counted
 from latentmill.stages.lora.layers import (
     LoraShape,
     attach,
@@ -109,10 +111,12 @@ def require_fit(config: Any, cache: MappedCache, model: str) -> None:
                 f"the UNet takes {taken} {what}, the cache has {cached}",
                 where=model,
                 expected="the cache made with the same model's VAE and text encoder",
-                fix="run `latentmill cache` with this model, or train with the cache's model",
+                fix="train with the cache's model, or encode with this one",
+                run=(Command("cache"),),
             )
 
 
 def _say_size(names: Sequence[str], parameters: "dict[str, Parameter]") -> None:
     count = sum(value.numel() for value in parameters.values())
-    log.info("LoRA on %d layers: %.2f million parameters in fp32", len(names), count / 1e6)
+    layers = counted(len(names), "layer")
+    log.info("LoRA on %s: %.2f million parameters in fp32", layers, count / 1e6)
