@@ -59,7 +59,9 @@ def test_the_worst_comes_first_and_names_its_files() -> None:
         "  check encoding-unsure: c.png: ambiguous",
         "  warning turned-upright (2), such as t.jpg",
         "  advice no-captions: None has one",
-        *(f"  -> {step}" for step in STEPS),
+        "  -> open work/my-dog/validate/report.html",
+        "  -> validate again:",
+        "       latentmill validate",
     ]
 
 
