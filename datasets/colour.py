@@ -1,12 +1,13 @@
 """Pixels of any mode, depth and profile -> 8-bit sRGB on a declared background."""
 
 import io
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image, ImageCms, ImageColor
 
-TRANSPARENT_MODES = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
+TRANSPARENT_MODES = frozenset({"RGBA", "LA", "PA"})
 DEEP_MODES = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
@@ -21,6 +22,8 @@ class Coloured:
 def to_srgb(image: Image.Image, background: str) -> Coloured:
     """Convert a decoded picture to RGB: depth scaled, profile applied, transparency composited."""
     notes: list[str] = []
+    if image.mode in {"RGBa", "La"}:
+        image = image.convert(image.mode.upper())
     if image.mode in DEEP_MODES:
         profile = image.info.get("icc_profile")
         image = scale_depth(image)
@@ -44,14 +47,17 @@ def scale_depth(image: Image.Image) -> Image.Image:
     """
     import numpy as np
 
-    values = np.asarray(image, dtype=np.float64)
-    if not np.isfinite(values).all():
+    stored = np.asarray(image)
+    low, high = float(stored.min()), float(stored.max())
+    if not math.isfinite(low) or not math.isfinite(high):  # One NaN makes both of them NaN.
         raise ValueError("pixels that are not finite numbers")
-    low, high = float(values.min()), float(values.max())
     tops = (1.0, 255.0, 65535.0) if image.mode == "F" else (65535.0,)
     top = next((top for top in tops if low >= 0 and high <= top), None)
     base, span = (0.0, top) if top is not None else (low, (high - low) or 1.0)
-    return Image.fromarray(np.rint((values - base) * (255 / span)).astype(np.uint8))
+    scaled = np.empty(stored.shape, np.uint8)
+    for row, values in enumerate(stored):  # By rows: as 64-bit numbers all would take 8 bytes each.
+        scaled[row] = np.rint((values.astype(np.float64) - base) * (255 / span))
+    return Image.fromarray(scaled)
 
 
 def _alpha(image: Image.Image) -> Image.Image | None:
@@ -68,7 +74,7 @@ def _apply_profile(image: Image.Image, notes: list[str]) -> Image.Image:
     if data:
         try:
             profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
-            if _is_srgb(profile):
+            if _is_srgb(profile) and image.mode != "CMYK":
                 return _opaque(image)
             converted = _transform(_in_space_of(image, profile), profile)
         except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
@@ -101,7 +107,7 @@ def _in_space_of(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image
         return image
     if space == "RGB" and image.mode != "CMYK":
         return _opaque(image)
-    if space == "GRAY" and image.mode in {"L", "LA", "La", "1"}:
+    if space == "GRAY" and image.mode in {"L", "LA", "1"}:
         return image.convert("LA").getchannel("L")
     raise ValueError(f"a {space} profile on a {image.mode} picture")
 
@@ -116,6 +122,4 @@ def _opaque(image: Image.Image) -> Image.Image:
     """Return the colours as RGB, whatever the alpha over them says."""
     if image.mode in {"P", "PA"} or "transparency" in image.info:
         image = image.convert("RGBA")
-    if image.mode in {"RGBa", "La"}:
-        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
     return image if image.mode == "RGB" else image.convert("RGB")

@@ -24,6 +24,8 @@ PICTURE_SUFFIXES = {
     ".jxl": "JXL",
     ".jp2": "JPEG2000",
     ".j2k": "JPEG2000",
+    ".pnm": "PPM",
+    ".pbm": "PPM",
     ".ppm": "PPM",
     ".pgm": "PPM",
     ".qoi": "QOI",
@@ -69,6 +71,10 @@ _MAGIC = (
     (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG2000"),
     (b"\xff\x4f\xff\x51", "JPEG2000"),
     (b"qoif", "QOI"),
+    (b"P1", "PPM"),
+    (b"P2", "PPM"),
+    (b"P3", "PPM"),
+    (b"P4", "PPM"),
     (b"P5", "PPM"),
     (b"P6", "PPM"),
     (b"BM", "BMP"),
@@ -82,6 +88,13 @@ _OTHER_MAGIC = (  # Lower case.
     (b"pk\x03\x04", "a ZIP archive"),
     (b"%pdf", "a PDF document"),
     (b"8bps", "a Photoshop document"),
+    (b"%!ps", "a PostScript document"),
+    (b"icns", "a set of icons (ICNS)"),
+    (b"\x00\x00\x01\x00", "a set of icons (ICO)"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"rar!", "a RAR archive"),
+    (b"7z\xbc\xaf", "a 7-Zip archive"),
+    (b"\x1ae\xdf\xa3", "a Matroska or WebM film"),
 )
 _WEAK = frozenset({"PPM", "BMP", "JXL"})  # Two bytes prove little without a fitting name.
 HEAD_BYTES = 64
@@ -139,6 +152,8 @@ def describe_content(head: bytes) -> str:
     """Say in words what a file that is no picture seems to be."""
     if not any(head):
         return "zeros only, as an interrupted copy leaves it"
+    if head[4:8] == b"ftyp":
+        return "a film, or a picture format that is not known"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     known = (words for magic, words in _OTHER_MAGIC if start.startswith(magic))
     return next(known, "not a known picture format")

@@ -11,7 +11,7 @@ from typing import IO, cast
 
 import PIL
 import xxhash
-from PIL import Image, ImageFile, PngImagePlugin
+from PIL import Image, ImageChops, ImageFile, PngImagePlugin
 
 from latentmill.datasets.blockiness import quality_of
 from latentmill.datasets.colour import to_srgb
@@ -35,7 +35,7 @@ __all__ = [
     "pixel_hash",
 ]
 
-LOADER_VERSION = 2
+LOADER_VERSION = 3
 """Raise when the same file would give other pixels than before."""
 
 _STILLS = frozenset({"JPEG", "MPO", "HEIF"})  # Several images inside, but one photograph.
@@ -83,7 +83,7 @@ def load_picture(path: Path, rules: LoadRules) -> Picture:
     """Decode every pixel of `path`; raise PictureError for whatever a decoder may raise."""
     with _open_file(path) as file:
         head = _read_head(file, path)
-        kind = content_kind(head)
+        kind = content_kind(head) or _kind_by_name(path.name)
         formats = _decoders(kind, head)
         try:
             with _quiet(rules), Image.open(file, formats=formats) as image:
@@ -185,6 +185,11 @@ def _decoders(kind: str, head: bytes) -> tuple[str, ...]:
     return ("BMP", "DIB") if kind == "BMP" else (kind,)  # Pillow's JPEG opens MPO too.
 
 
+def _kind_by_name(name: str) -> str:
+    """Take TGA at its word: its content has no mark of its own."""
+    return "TGA" if suffix_of(name) == ".tga" else ""
+
+
 def _missing(name: str, command: str) -> tuple[str, ...]:
     raise PictureError(
         "unsupported-format",
@@ -227,8 +232,10 @@ def _quiet(rules: LoadRules) -> Iterator[None]:
 
 def _decode(image: ImageFile.ImageFile, path: Path, kind: str, rules: LoadRules) -> Picture:
     _check_size(image, rules)
-    notes = [*_name_notes(path.name, kind), *_frame_notes(image, rules)]
     stored = f"{image.format} {image.mode} {image.width}x{image.height}"
+    notes = [*_name_notes(path.name, kind), *_frame_notes(image, rules), *_depth_notes(image)]
+    if image.format == "TIFF":  # Turned while it is loaded, and the tag is gone then.
+        notes += read_turn(image).notes
     image.load()
     turn = read_turn(image)
     coloured = to_srgb(_plain(image), rules.background)
@@ -237,12 +244,17 @@ def _decode(image: ImageFile.ImageFile, path: Path, kind: str, rules: LoadRules)
     notes += [*turn.notes, *coloured.notes]
     name = "JPEG" if kind == "JPEG" else image.format or kind
     quality = quality_of(getattr(image, "quantization", {}))
-    return Picture(upright, name, tuple(notes), stored, quality)
+    return Picture(upright, name, tuple(dict.fromkeys(notes)), stored, quality)
 
 
 def _plain(image: ImageFile.ImageFile) -> Image.Image:
-    """Return the same pixels, uncopied, without the file they came from and its metadata."""
-    return image._new(image.im)
+    """Return the pixels without the file they came from; a CMYK JPEG as its file stores it.
+
+    Pillow inverts every CMYK JPEG, but only those with Adobe's mark are stored inverted.
+    """
+    if image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
+        return ImageChops.invert(image)
+    return image._new(image.im)  # Uncopied.
 
 
 def _check_size(image: Image.Image, rules: LoadRules) -> None:
@@ -256,15 +268,20 @@ def _name_notes(name: str, kind: str) -> tuple[str, ...]:
     return ("name-does-not-match",) if promised not in (None, kind) else ()
 
 
+def _depth_notes(image: ImageFile.ImageFile) -> tuple[str, ...]:
+    """Tell 16 bits per colour, of which Pillow reads the upper 8."""
+    return ("depth-reduced",) if any(";16" in str(tile.args) for tile in image.tile) else ()
+
+
 def _frame_notes(image: ImageFile.ImageFile, rules: LoadRules) -> tuple[str, ...]:
-    frames = 1 if image.format in _STILLS else getattr(image, "n_frames", 1)
-    if frames == 1:
+    """Tell several frames; they are not counted, for that reads the whole file."""
+    if image.format in _STILLS or not getattr(image, "is_animated", False):
         return ()
     if rules.animated == "first-frame":
         image.seek(0)
         return ("first-frame",)
     raise PictureError(
         "animated",
-        f"{frames} frames or pages in one file",
+        "Several frames or pages in one file",
         'Keep one of them, or set `validate.animated = "first-frame"`.',
     )

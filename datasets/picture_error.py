@@ -1,5 +1,6 @@
 """What a decoder raises -> the reject of one picture: a code, what was found, what to do."""
 
+import re
 import struct
 
 from PIL import Image, UnidentifiedImageError
@@ -40,7 +41,9 @@ def explain_decoder_error(error: Exception, kind: str) -> PictureError:
             "out-of-memory", f"{kind} that does not fit in memory", "Scale it down, or free memory."
         )
     if isinstance(error, Image.DecompressionBombError):
-        return too_large("The pixels that the header declares")
+        pixels = re.search(r"\((\d+) pixels\)", str(error))
+        size = f"{int(pixels[1]) / 1e6:.0f} megapixels" if pixels else "The pixels"
+        return too_large(f"{size} that the header declares")
     if "too large" in words or "max_text" in words:
         return PictureError(
             "metadata-too-large",

@@ -344,8 +344,14 @@ HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic"
     ],
 )
 def test_what_is_no_usable_picture_is_named(
-    tmp_path: Path, name: str, content: bytes, code: str, said: str
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    code: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pillow_jxl", None)
     (tmp_path / name).write_bytes(content)
     error = reject_of(tmp_path / name)
     assert error.code == code
