@@ -1,5 +1,6 @@
 """Records and reviewed rows to what is trained on, and the gate before that."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -101,17 +102,35 @@ def require_reviewed(selection: Selection) -> None:
 
 
 def with_trigger(caption: str, trigger: str) -> str:
-    """The caption with the trigger in front, once: not again where it stands there already."""
+    """The caption with the trigger in front, once.
+
+    A tag that is the trigger is moved there; a sentence that names it already stays as it is.
+    """
     caption, trigger = caption.strip(), trigger.strip()
-    if not trigger or _begins_with(caption, trigger):
+    if not trigger:
         return caption
-    return f"{trigger}, {caption}" if caption else trigger
+    if not caption:
+        return trigger
+    found = _find_words(trigger, caption)
+    if found is not None and found.start() == 0:
+        return caption
+    tags = [tag.strip() for tag in caption.split(",")]
+    others = [tag for tag in tags if tag.casefold() != trigger.casefold()]
+    if len(others) < len(tags):
+        return ", ".join([trigger, *others])
+    return caption if found is not None else f"{trigger}, {caption}"
 
 
-def _begins_with(caption: str, trigger: str) -> bool:
-    rest = caption[len(trigger) :]
-    same = caption[: len(trigger)].casefold() == trigger.casefold()
-    return same and not (rest[:1].isalnum() or rest[:1] == "_")
+def _find_words(words: str, text: str) -> re.Match[str] | None:
+    """Where words stand in a text, not as a part of other words."""
+    before = r"(?<!\w)" if _is_spaced(words[0]) else ""
+    after = r"(?!\w)" if _is_spaced(words[-1]) else ""
+    return re.search(f"{before}{re.escape(words)}{after}", text, re.IGNORECASE)
+
+
+def _is_spaced(letter: str) -> bool:
+    """Whether blanks part the words of its script: not so in Chinese, Japanese and Thai."""
+    return letter.isalnum() and not "\u0e00" <= letter <= "\u0e7f" and letter < "\u2e80"
 
 
 def _row_of_file(record: Record) -> ReviewRow | None:

@@ -113,11 +113,27 @@ def test_every_record_stands_in_exactly_one_place():
         ("", "zwx"),
         ("zwx", "zwx"),
         ("1girl, red hair", "zwx, 1girl, red hair"),
+        ("1girl, ZWX , red hair", "zwx, 1girl, red hair"),
+        ("a photo of zwx in snow", "a photo of zwx in snow"),
+        ("a cat named zwx, outside", "a cat named zwx, outside"),
+        ("a photo of zwx_2 in snow", "zwx, a photo of zwx_2 in snow"),
+        ("zwx in snow, zwx", "zwx in snow, zwx"),
     ],
 )
 def test_the_trigger_stands_in_front_once(caption, expected):
     assert with_trigger(caption, "zwx") == expected
     assert with_trigger(expected, "zwx") == expected
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("\u96ea\u5730\u91cc\u7684\u5c0f\u660e", "\u96ea\u5730\u91cc\u7684\u5c0f\u660e"),
+        ("\u96ea\u5730", "\u5c0f\u660e, \u96ea\u5730"),
+    ],
+)
+def test_a_trigger_without_blanks_around_it_is_found(caption, expected):
+    assert with_trigger(caption, "\u5c0f\u660e") == expected
 
 
 def test_the_trigger_of_its_source_is_put_before_a_sample():
