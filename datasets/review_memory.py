@@ -25,9 +25,10 @@ class Written:
     """One row as it was last written, and what it was about.
 
     `pixels` is the hash of the picture it describes, `file_caption` the text of the caption file
-    then, `reason` the part of the note that latentmill wrote, `counted` the text whose tokens
-    were counted. `settled`: a person decided about this row. `present`: the row stands in
-    `review.csv` (rows of pictures that left the set are kept here until they return).
+    then, `drafted` the captioner's own words before any rule, `reason` the part of the note that
+    latentmill wrote, `counted` the text whose tokens were counted. `settled`: a person decided
+    about this row. `present`: the row stands in `review.csv` (rows of pictures that left the set
+    are kept here until they return).
     """
 
     row: ReviewRow
@@ -37,6 +38,7 @@ class Written:
     reason: str = ""
     counted: str = ""
     present: bool = True
+    drafted: str = ""
 
 
 @dataclass(frozen=True, slots=True)

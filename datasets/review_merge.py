@@ -5,18 +5,19 @@ from dataclasses import dataclass, field, replace
 
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.review import ReviewRow, printable, same_text
+from latentmill.datasets.review_fresh import (
+    TEXT_FLAGS,
+    Draft,
+    earlier_draft,
+    from_draft,
+    from_file,
+)
 from latentmill.datasets.review_memory import NOT_DRAFTED, Memory, Reading, Written
+from latentmill.datasets.review_rules import Rule, rewrite
 
 PICTURE_CHANGED = "picture-changed"
 FILE_CHANGED = "caption-file-changed"
 FILE_GONE = "caption-file-gone"
-
-TOO_LONG = "long"
-REPEATED = "repeated"
-VAGUE = "vague"
-QUALITY_WORDS = "quality-words"
-TEXT_FLAGS = frozenset({TOO_LONG, REPEATED, VAGUE, QUALITY_WORDS})
-"""Flags of a text, whoever wrote it; on an `ok` row they block nothing."""
 
 REASONS = {
     PICTURE_CHANGED: "the picture changed since this caption was reviewed",
@@ -26,24 +27,19 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A captioner's text for the picture whose pixels have the hash `pixels`."""
-
-    id: str
-    pixels: str
-    text: str
-    flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is merged. `explanations` says per id why its caption is in doubt."""
+    """What is merged.
+
+    `explanations` says per id why its caption is in doubt. `rules` rewrite drafts and captions of
+    files that nobody edited.
+    """
 
     records: Sequence[Record]
     reading: Reading | None
     memory: Memory
     drafts: Mapping[str, Draft] = field(default_factory=dict)
     explanations: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[Rule] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +111,27 @@ def _merge(
         draft = None
     if row is None:
         if record.caption is not None:
-            return _from_file(record, explanation)
-        return _from_draft(record, draft) if draft is not None else None
-    row = replace(_credited(record, row, before), image=printable(record.path))
+            return from_file(record, explanation, inputs.rules)
+        return from_draft(record, draft, inputs.rules) if draft is not None else None
+    row = replace(_credited(record, row, before, inputs.rules), image=printable(record.path))
     if is_settled(row, before):
         return _keep_decision(record, row, before)
-    fresh = _renew(record, row, draft, explanation)
+    if draft is None and row.status == "draft" and before is not None:
+        draft = earlier_draft(record, row, before)
+    fresh = _renew(record, row, draft, explanation, inputs.rules)
     if fresh is None:
         return _keep_waiting(record, row, before)
     return _carry_over(fresh, row, before, record)
 
 
-def _credited(record: Record, row: ReviewRow, before: Written | None) -> ReviewRow:
+def _credited(
+    record: Record, row: ReviewRow, before: Written | None, rules: Sequence[Rule]
+) -> ReviewRow:
     """Without memory, a caption that differs from its file is a person's."""
     if before is not None or row.source != "file" or record.caption is None:
         return row
-    same = same_text(row.caption, printable(record.caption))
+    text = printable(record.caption)
+    same = same_text(row.caption, text) or same_text(row.caption, rewrite(text, rules))
     return row if same else replace(row, source="person")
 
 
@@ -144,44 +145,18 @@ def is_settled(row: ReviewRow, before: Written | None) -> bool:
     )
 
 
-def _from_file(record: Record, explanation: str) -> Written:
-    """The row of a caption file as it stands: `ok`, or `check` when its reading is in doubt."""
-    text = printable(record.caption or "")
-    doubtful = bool(record.checks)
-    reason = (explanation or ", ".join(record.checks)) if doubtful else ""
-    row = ReviewRow(
-        id=record.id,
-        image=printable(record.path),
-        caption=text,
-        status="check" if doubtful else "ok",
-        source="file",
-        flags=(*record.checks, *(code for code in record.codes if code.startswith("caption-"))),
-        draft=text if doubtful else "",
-        note=reason,
-    )
-    return Written(row, record.pixels, text, reason=reason)
-
-
-def _from_draft(record: Record, draft: Draft) -> Written:
-    text = printable(draft.text)
-    row = ReviewRow(
-        id=record.id,
-        image=printable(record.path),
-        caption=text,
-        status="draft",
-        source="blip",
-        flags=draft.flags,
-        draft=text,
-    )
-    return Written(row, record.pixels)
-
-
-def _renew(record: Record, row: ReviewRow, draft: Draft | None, explanation: str) -> Written | None:
+def _renew(
+    record: Record,
+    row: ReviewRow,
+    draft: Draft | None,
+    explanation: str,
+    rules: Sequence[Rule],
+) -> Written | None:
     """A row nobody touched, written anew from the caption file or a new draft, if there is one."""
     if record.caption is not None:
-        return _from_file(record, explanation)
+        return from_file(record, explanation, rules)
     if draft is not None and row.source == "blip":
-        return _from_draft(record, draft)
+        return from_draft(record, draft, rules)
     return None
 
 
@@ -247,7 +222,8 @@ def _written(
     text = before.file_caption if before is not None else None
     text = text if record.caption is None else printable(record.caption)
     counted = before.counted if before is not None else ""
-    return Written(row, record.pixels, text, settled, reason, counted)
+    drafted = before.drafted if before is not None else ""
+    return Written(row, record.pixels, text, settled, reason, counted, drafted=drafted)
 
 
 def _note_of_person(row: ReviewRow, before: Written | None) -> str:

@@ -9,6 +9,7 @@ from latentmill.datasets.errors import DataError
 from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow, printable, same_text
+from latentmill.datasets.review_fresh import REWRITTEN
 from latentmill.datasets.review_memory import settle
 from latentmill.datasets.words import counted
 
@@ -144,8 +145,9 @@ def _caption_by(record: Record, row: ReviewRow) -> CaptionBy:
     if row.status == "draft":
         return "draft"
     text = record.caption
-    if row.source == "file" and text is not None and same_text(row.caption, printable(text)):
-        return "file"
+    if row.source == "file" and text is not None:
+        by_rule = REWRITTEN in row.flags
+        return "file" if by_rule or same_text(row.caption, printable(text)) else "person"
     return "person"
 
 

@@ -155,7 +155,21 @@ def caption(
     """Draft captions and merge the review."""
     asked = _asked(shared, as_json, dry_run)
     choice = Choice(_opened(shared, asked.console), redo=tuple(redo or ()))
-    return _run_stage("caption", choice, asked)
+    code = _run_stage("caption", choice, asked)
+    if dry_run and choice.config.caption.replace:
+        _print_replacements(choice, asked.console)
+    return code
+
+
+def _print_replacements(choice: Choice, console: Console) -> None:
+    from latentmill.stages.caption import Caption
+
+    stage = make_stage("caption", choice)
+    assert isinstance(stage, Caption)
+    changes = stage.preview()
+    console.print(f"caption.replace changes {counted(len(changes), 'caption')}")
+    for change in changes:
+        console.print(f"  {escape(change)}")
 
 
 @app.command("approve")

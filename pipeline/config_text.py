@@ -37,4 +37,11 @@ def _comment(field: FieldInfo) -> list[str]:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        return f"[{', '.join(_table(one) for one in value)}]"
     return str(tomlkit.item(list(value) if isinstance(value, tuple) else value).as_string())
+
+
+def _table(value: BaseModel) -> str:
+    cells = (f"{name} = {_value(cell)}" for name, cell in value.model_dump().items())
+    return f"{{ {', '.join(cells)} }}"

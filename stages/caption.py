@@ -13,8 +13,9 @@ from latentmill.datasets.images import LoadRules, PictureError, load_picture, pi
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record, Report
 from latentmill.datasets.review import ReviewRow, printable
+from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import Memory, Reading, read_against, read_memory
-from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
+from latentmill.datasets.review_merge import Inputs, merge_rows, needs_draft
 from latentmill.datasets.words import counted
 from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
 from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY, draft_flags
@@ -150,7 +151,9 @@ class Caption:
             missing = _undrafted(records, memory, _by_id(reading))
             empty = {record.id: empty_draft(record) for record in missing}
         reasons = explanations(self.layout.report("validate"))
-        merged = merge_rows(Inputs(records, reading, memory, {**empty, **drafts}, reasons))
+        drafted = {**empty, **drafts}
+        rules = self.settings.replace
+        merged = merge_rows(Inputs(records, reading, memory, drafted, reasons, rules))
         counted = self._flagged(merged.memory, memory, records)
         rows = [counted.rows[row.id].row for row in merged.rows]
         if rows or reading is not None:
@@ -160,9 +163,19 @@ class Caption:
         remove_parts(self._parts)
         failed = {problem.id: problem for part in parts for problem in part.problems}
         problems = (*merged.problems, *(failed[key] for key in failed if key not in drafts))
-        drafted = sum(key in by_id for key in drafts)
-        report = caption_report(self.layout.review, rows, len(records), drafted, problems)
+        made = sum(key in by_id for key in drafts)
+        report = caption_report(self.layout.review, rows, len(records), made, problems)
         return replace(report, fingerprint=self.recipe)
+
+    def preview(self) -> list[str]:
+        """What `caption.replace` changes, as `picture: before -> after`; nothing is written."""
+        records, memory = self._records(), read_memory(self.layout)
+        reading = self._reading(memory)
+        now = {record.id: printable(record.caption or "") for record in records}
+        now |= {key: row.caption for key, row in _by_id(reading).items()}
+        merged = merge_rows(Inputs(records, reading, memory, rules=self.settings.replace))
+        changed = [row for row in merged.rows if row.caption != now.get(row.id)]
+        return [f"{row.image}: {now.get(row.id)!r} -> {row.caption!r}" for row in changed]
 
     @property
     def recipe(self) -> str:

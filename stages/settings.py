@@ -1,5 +1,6 @@
 """The settings of every stage: names, limits, defaults and the help text of each."""
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -134,6 +135,25 @@ class ValidateSettings(BaseModel):
         return ("needed" if value else "no") if isinstance(value, bool) else value
 
 
+class ReplaceRule(BaseModel):
+    """One rule of `caption.replace`."""
+
+    model_config = SECTION
+
+    find: str = Field(min_length=1, description="Words (whole, in any case), or a pattern.")
+    by: str = Field("", description="What stands there afterwards; empty takes the words out.")
+    regex: bool = Field(False, description="`find` is a regular expression, `by` may hold \\1.")
+
+    @model_validator(mode="after")
+    def _compiles(self) -> "ReplaceRule":
+        try:
+            if self.regex:
+                re.compile(self.find).sub(self.by, "")
+        except (re.error, IndexError) as error:
+            raise ValueError(f"`find` or `by` is no regular expression ({error})") from error
+        return self
+
+
 class CaptionSettings(BaseModel):
     """Drafts for pictures without a caption."""
 
@@ -154,6 +174,11 @@ class CaptionSettings(BaseModel):
     device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
     accept_drafts: bool = Field(
         False, description="Train on drafts nobody looked at; the LoRA's header records it."
+    )
+    replace: tuple[ReplaceRule, ...] = Field(
+        (),
+        description="Words to replace in drafts and in captions of files, such as "
+        '[{find = "a man", by = "zwx man"}]; `caption --dry-run` shows what changes.',
     )
     review_encoding: str = Field(
         "auto",

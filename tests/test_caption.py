@@ -22,7 +22,13 @@ from latentmill.stages.captioning.blip import Search, describe, load_captioner
 from latentmill.stages.captioning.blip_folder import find_model
 from latentmill.stages.captioning.clip_tokens import count_tokens
 from latentmill.stages.captioning.draft_flags import draft_flags
-from latentmill.stages.settings import BLIP, CaptionSettings, Source, ValidateSettings
+from latentmill.stages.settings import (
+    BLIP,
+    CaptionSettings,
+    ReplaceRule,
+    Source,
+    ValidateSettings,
+)
 
 COLOURS = {"red": (255, 0, 0), "blue": (0, 0, 255), "green": (0, 200, 0), "grey": (128,) * 3}
 
@@ -606,3 +612,26 @@ def test_flags_of_texts_stand_on_approved_rows_and_block_nothing(stage, data):
     before = stage.layout.review.read_bytes()
     run(replace(stage, negative="blurry, low quality"))
     assert stage.layout.review.read_bytes() == before
+
+
+def same_texts(_, images, search):
+    return ["a wall"] * len(images)
+
+
+def test_rules_are_shown_before_they_change_anything(stage, monkeypatch):
+    rules = (ReplaceRule(find="wall", by="zwx wall"),)
+    ruled = replace(stage, settings=stage.settings.model_copy(update={"replace": rules}))
+    assert ruled.preview() == ["green.png: 'a green wall' -> 'a green zwx wall'"]
+    monkeypatch.setattr(blip, "_generate", same_texts)
+    run(stage)
+    before = files(stage.layout.work)
+    assert sorted(ruled.preview()) == [
+        "blue.png: 'a wall' -> 'a zwx wall'",
+        "green.png: 'a green wall' -> 'a green zwx wall'",
+        "grey.png: 'a wall' -> 'a zwx wall'",
+        "red.png: 'a wall' -> 'a zwx wall'",
+    ]
+    assert files(stage.layout.work) == before
+    run(ruled)
+    assert ruled.preview() == []
+    assert rows(stage)["green"].caption == "a green zwx wall"

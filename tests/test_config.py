@@ -156,3 +156,18 @@ def test_nothing_of_ours_may_be_the_data_folder(tmp_path: Path, setting: str) ->
     )
     with pytest.raises(UsageError, match="is the data folder, which is read only"):
         config.layout()
+
+
+def test_replace_rules_are_printed_and_read_back(tmp_path: Path) -> None:
+    rules = '[{find = "a \\"man\\"", by = "zwx"}, {find = "a(b)", by = "\\\\1", regex = true}]'
+    config = load_config(Request(data="x", assignments=(f"caption.replace={rules}",)))
+    assert [rule.find for rule in config.caption.replace] == ['a "man"', "a(b)"]
+    (tmp_path / "run.toml").write_text(config_text(config), encoding="utf-8")
+    assert load_config(Request(config=str(tmp_path / "run.toml"))).caption == config.caption
+
+
+def test_a_replace_rule_that_is_no_pattern_is_named() -> None:
+    with pytest.raises(UsageError, match=r"caption\.replace\.0: .*no regular expression"):
+        load_config(
+            Request(data="x", assignments=('caption.replace=[{find = "(", regex = true}]',))
+        )

@@ -8,6 +8,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow, format_review
+from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import (
     NO_FILE,
     Memory,
@@ -18,8 +19,9 @@ from latentmill.datasets.review_memory import (
     read_memory,
     read_review,
 )
-from latentmill.datasets.review_merge import Draft, Inputs, merge_rows, needs_draft
+from latentmill.datasets.review_merge import Inputs, merge_rows, needs_draft
 from latentmill.stages.captioning.review_file import save_review
+from latentmill.stages.settings import ReplaceRule
 
 ONE, TWO = "p000000000000001", "p000000000000002"
 
@@ -464,3 +466,71 @@ def test_the_version_before_proves_the_encoding_when_the_memory_is_gone(layout):
     text = layout.review.read_bytes().decode("utf-8-sig")
     layout.review.write_bytes(text.encode("gb18030"))
     assert [row.caption for row in read_review(layout)] == ["一只猫", "一只狗"]
+
+
+RULES = (ReplaceRule(find="dog", by="zwx"), ReplaceRule(find="cat", by="tiger"))
+
+
+def run_rules(layout, records, drafts=None, rules=RULES):
+    memory = read_memory(layout)
+    reading = read_against(layout, memory)
+    merged = merge_rows(Inputs(records, reading, memory, drafts or {}, rules=rules))
+    save_review(layout, merged.rows, merged.memory, reading)
+    return merged
+
+
+def test_rules_rewrite_drafts_and_captions_of_files(layout):
+    records = [record(caption=None), record(TWO)]
+    run_rules(layout, records, draft("a wet dog", flags=("short",)))
+    one, two = rows_of(layout)[ONE], rows_of(layout)[TWO]
+    assert (one.caption, one.draft, one.status) == ("a wet zwx", "a wet zwx", "draft")
+    assert one.flags == ("short", "rewritten")
+    assert (two.caption, two.status, two.source) == ("a tiger", "ok", "file")
+    assert two.flags == ("rewritten",)
+    before = {path: path.read_bytes() for path in layout.work.rglob("*") if path.is_file()}
+    run_rules(layout, records)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_rules_that_change_or_go_start_from_the_original_text(layout):
+    records = [record(caption=None), record(TWO)]
+    run_rules(layout, records, draft("a wet dog"))
+    run_rules(layout, records, rules=(ReplaceRule(find="wet", by="dry"),))
+    assert [row.caption for row in rows_of(layout).values()] == ["a dry dog", "a cat"]
+    run_rules(layout, records, rules=())
+    assert [row.caption for row in rows_of(layout).values()] == ["a wet dog", "a cat"]
+    assert [row.flags for row in rows_of(layout).values()] == [(), ()]
+
+
+def test_drafts_of_before_there_were_rules_are_rewritten_too(layout):
+    records = [record(caption=None)]
+    run(layout, records, draft("a wet dog"))
+    run_rules(layout, records)
+    assert rows_of(layout)[ONE].caption == "a wet zwx"
+
+
+@pytest.mark.parametrize("changes", [{"caption": "my dog"}, {"status": "ok"}, {"status": "skip"}])
+def test_rules_leave_a_person_s_row_alone(layout, changes):
+    records = [record(caption=None), record(TWO, "a dog")]
+    run(layout, records, draft("a wet dog"))
+    edit(layout, ONE, **changes)
+    edit(layout, TWO, caption="the dog of a friend")
+    before = rows_of(layout)
+    run_rules(layout, records)
+    assert rows_of(layout)[ONE].caption == before[ONE].caption
+    assert rows_of(layout)[TWO].caption == "the dog of a friend"
+
+
+def test_a_draft_of_a_changed_picture_stays_in_check_under_rules(layout):
+    run(layout, [record(caption=None)], draft("a wet dog"))
+    changed = [record(caption=None, pixels="b" * 64)]
+    for _ in range(2):
+        run_rules(layout, changed)
+        assert rows_of(layout)[ONE].status == "check"
+
+
+def test_without_memory_a_rewritten_caption_is_still_the_file_s(layout):
+    run_rules(layout, [record()])
+    memory_file(layout).unlink()
+    run_rules(layout, [record()])
+    assert (rows_of(layout)[ONE].caption, rows_of(layout)[ONE].source) == ("a tiger", "file")

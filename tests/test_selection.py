@@ -165,3 +165,8 @@ def test_the_gate_is_open_when_every_caption_stands():
 def test_the_gate_stops_a_set_of_which_nothing_is_left():
     with pytest.raises(DataError, match="no picture is left"):
         require_reviewed(select([record("p1")], [ReviewRow("p1", "", "a", "skip")]))
+
+
+def test_a_caption_that_a_rule_rewrote_is_still_its_file_s():
+    rows = [ReviewRow("p1", "a.png", "a tiger", "ok", "file", ("rewritten",))]
+    assert captions(select([record("p1")], rows)) == [("p1", "a tiger", "file")]

@@ -8,7 +8,7 @@ from typing import Any
 
 from latentmill.cache.files import write_json
 from latentmill.datasets.records import Problem
-from latentmill.datasets.review_merge import Draft
+from latentmill.datasets.review_fresh import Draft
 
 
 @dataclass(frozen=True, slots=True)

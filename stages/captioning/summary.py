@@ -8,8 +8,8 @@ from pathlib import Path
 from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
+from latentmill.datasets.review_fresh import TEXT_FLAGS
 from latentmill.datasets.review_memory import NOT_DRAFTED
-from latentmill.datasets.review_merge import TEXT_FLAGS
 from latentmill.datasets.words import counted
 
 _DRAFT_MESSAGES: Mapping[str, str] = {

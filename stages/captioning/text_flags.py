@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from latentmill.datasets.review_fresh import QUALITY_WORDS, REPEATED, TEXT_FLAGS, TOO_LONG, VAGUE
 from latentmill.datasets.review_memory import Memory, Written
-from latentmill.datasets.review_merge import QUALITY_WORDS, REPEATED, TEXT_FLAGS, TOO_LONG, VAGUE
 from latentmill.datasets.selection import with_trigger
 
 USUAL_QUALITY_WORDS = (

@@ -4,8 +4,8 @@ from latentmill.datasets.errors import ModelError
 from latentmill.datasets.images import PictureError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Problem, Record
+from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import NOT_DRAFTED
-from latentmill.datasets.review_merge import Draft
 from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY
 
 
