@@ -54,6 +54,8 @@ test-fast: $(SETUP) ## The tests that take under a few seconds each
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
 bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; memory
 	@$(BIN)/python benches/bench_validate.py $(ARGS)
+bench-captions: $(SETUP) ## Captions in old encodings: share read right, asked about, silently wrong
+	@$(BIN)/python benches/bench_captions.py $(ARGS)
 
 help:
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -65,4 +67,4 @@ $(SETUP): setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate help
+.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate bench-captions help

@@ -1,186 +1,272 @@
-"""Bytes that are not UTF-8 -> which encoding the files of a folder were written in.
+"""Bytes that are not UTF-8 -> which encoding each file of a folder was written in, with the odds.
 
-Detectors fail on short captions, so the evidence of all files of a folder is added up: each
-candidate encoding is scored by how plausible its reading is, character by character.
+Detectors fail on short captions. Here each candidate encoding reads each file, a language model
+says how unlikely that text is, and the other files of the folder say how common the encoding is
+here. A folder may be mixed: each file is decided for itself, by its own text and its neighbours.
 """
 
-from collections.abc import Sequence
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-CANDIDATES = (
-    "gb18030",
-    "big5hkscs",
-    "cp932",
-    "cp949",
-    "euc_jp",
-    "cp1252",
-    "cp1251",
-    "utf-16-le",
-    "utf-16-be",
+import numpy as np
+
+from latentmill.datasets import languages
+from latentmill.datasets.languages import Language
+
+
+def _eastern() -> Sequence[Language]:
+    chinese = languages.chinese(False), languages.chinese(True)
+    return (*chinese, languages.japanese(), languages.korean())
+
+
+def _every_language() -> Sequence[Language]:
+    west = languages.latin("French", "German", "Spanish", "Polish")
+    return (*_eastern(), *west, *languages.cyrillic(), languages.greek())
+
+
+_WEST = ("French", "German", "Spanish", "Portuguese", "Italian", "Nordic")
+_EAST = ("Polish", "Czech", "Slovak", "Hungarian", "Romanian", "Croatian")
+CANDIDATES: dict[str, Callable[[], Sequence[Language]]] = {
+    "gb18030": lambda: (languages.chinese(False), languages.chinese(True)),
+    "big5hkscs": lambda: (languages.chinese(True),),
+    "cp932": lambda: (languages.japanese(),),
+    "euc_jp": lambda: (languages.japanese(),),
+    "cp949": lambda: (languages.korean(),),
+    "johab": lambda: (languages.korean(),),
+    "cp1252": lambda: languages.latin(*_WEST),
+    "mac_roman": lambda: languages.latin(*_WEST),
+    "cp850": lambda: languages.latin(*_WEST),
+    "cp1250": lambda: languages.latin(*_EAST),
+    "iso8859_2": lambda: languages.latin(*_EAST),
+    "cp852": lambda: languages.latin(*_EAST),
+    "cp1254": lambda: languages.latin("Turkish"),
+    "cp857": lambda: languages.latin("Turkish"),
+    "cp1257": lambda: languages.latin("Latvian", "Lithuanian"),
+    "cp1251": languages.cyrillic,
+    "koi8_u": languages.cyrillic,
+    "cp866": languages.cyrillic,
+    "iso8859_5": languages.cyrillic,
+    "mac_cyrillic": languages.cyrillic,
+    "cp1253": lambda: (languages.greek(),),
+    "cp1255": lambda: (languages.hebrew(),),
+    "cp1256": lambda: (languages.arabic(),),
+    "cp874": lambda: (languages.thai(),),
+    "utf-16-le": _every_language,
+    "utf-16-be": _every_language,
+}
+"""Encodings and the languages that are written in them."""
+
+SURE_BITS = 11.0
+"""Odds of about 2,000:1 over every other reading let a caption pass without a question."""
+
+_Bits = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+_UNREADABLE_BITS = 1e5
+_UTF8, _UNKNOWN = "utf-8", "unknown"
+_MOST_EVIDENCE = 200  # Files, evenly spread, that are read in every encoding.
+_OCCURS = 0.3  # Files of these that make an encoding one that occurs here.
+_RARE = 0.02  # Files of an encoding that are expected where no other file shows it.
+_RARE_UTF8 = 1.0
+_USUAL = frozenset(
+    {"gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1252", "cp1250", "cp1251", "utf-16-le"}
 )
-MULTIBYTE = frozenset({"gb18030", "gbk", "gb2312", "big5hkscs", "big5", "cp932", "cp949", "euc_jp"})
-_FROM_CHARDET = {
+_ROUNDS = 5
+_SAMPLE_BYTES = 1 << 16
+_COMMON_NAMES = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
-    "gb18030": "gb18030",
     "hz-gb-2312": "gb18030",
     "big5": "big5hkscs",
     "big5-hkscs": "big5hkscs",
     "shift_jis": "cp932",
-    "cp932": "cp932",
+    "shift_jis_2004": "cp932",
+    "euc_jis_2004": "euc_jp",
+    "shift-jis": "cp932",
     "euc-jp": "euc_jp",
     "euc-kr": "cp949",
-    "cp949": "cp949",
     "iso-8859-1": "cp1252",
-    "windows-1252": "cp1252",
+    "iso-8859-15": "cp1252",
+    "windows-1250": "cp1250",
     "windows-1251": "cp1251",
+    "windows-1252": "cp1252",
+    "windows-1253": "cp1253",
+    "windows-1254": "cp1254",
+    "iso-8859-9": "cp1254",
+    "macroman": "mac_roman",
+    "koi8-r": "koi8_u",
+    "koi8-u": "koi8_u",
+    "windows-1257": "cp1257",
+    "iso-8859-5": "iso8859_5",
 }
-_DETECTOR_BONUS = 0.1  # Below any margin that counts: chardet breaks ties, it decides nothing.
-_ENOUGH_FILES = 200  # Evenly spread; more change no decision and cost seconds.
-_ENOUGH_BYTES = 12
-_GOOD_SCORE = 0.6
-_GOOD_MARGIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """How plausible a reading is, from about -3 to 1.2."""
+class Scored:
+    """A reading of a file. `bits` says how unlikely it is, neighbours counted; less is better."""
 
     encoding: str
-    value: float
+    text: str
+    bits: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The candidates, best first, and whether the first is clear enough to be called likely."""
+    """The readings of one file that differ, best first, and the margin of the first in bits.
 
-    scores: tuple[Score, ...]
-    is_likely: bool
+    `readings` is empty when no candidate can decode the bytes. `is_known` is false when text in
+    no known language is as likely as the best reading.
+    """
+
+    readings: tuple[Scored, ...]
+    margin_bits: float
+    is_known: bool
 
     @property
-    def encoding(self) -> str:
-        """The best candidate; empty when there was nothing to decide."""
-        return self.scores[0].encoding if self.scores else ""
+    def is_sure(self) -> bool:
+        """Whether the first reading holds without asking a person."""
+        return self.is_known and self.margin_bits >= SURE_BITS
+
+    @property
+    def odds(self) -> str:
+        """The margin in words."""
+        if self.margin_bits >= math.log2(1_000_000):
+            return "more than 1,000,000:1"
+        return f"about {max(1, round(2 ** max(0.0, self.margin_bits))):,}:1"
 
 
-def decide(files: Sequence[bytes]) -> Decision:
-    """Score every candidate over all undecided files of a folder."""
+def decide(files: Sequence[bytes], extra: str = "") -> list[Decision]:
+    """Decide each file; equal files count once as evidence. `extra` is one more candidate.
+
+    Files that are valid UTF-8 may be among them: that reading competes with the others. Of many
+    files some are read in every encoding, the rest in those that occur, and in all if that leaves
+    a doubt.
+    """
     if not files:
-        return Decision((), False)
-    files = files[:: -(-len(files) // _ENOUGH_FILES)]
-    hint = _detected(files)
-    scores = [
-        Score(name, _score(files, name) + (_DETECTOR_BONUS if name == hint else 0))
-        for name in CANDIDATES
+        return []
+    names = [_UTF8, *CANDIDATES, *([extra] if extra and extra not in CANDIDATES else [])]
+    distinct = list(dict.fromkeys(files))
+    first = distinct[:: -(-len(distinct) // _MOST_EVIDENCE)]
+    rows = [_row(data, names) for data in first]
+    rare = np.array([*map(_expected, names), _RARE])
+    priors, shares = _with_neighbours(np.array(rows), rare, len(distinct))
+    decisions = {
+        data: _decision(data, names, row, prior)
+        for data, row, prior in zip(first, rows, priors.tolist(), strict=True)
+    }
+    prior = dict(zip([*names, _UNKNOWN], priors.mean(axis=0).tolist(), strict=True))
+    occurring = [
+        name
+        for name, share in zip(names, shares, strict=False)
+        if share >= _OCCURS or name == _UTF8
     ]
-    ranked = sorted(scores, key=lambda score: -score.value)
-    margin = ranked[0].value - ranked[1].value
-    enough = sum(map(_num_high, files)) >= _ENOUGH_BYTES
-    likely = enough and ranked[0].value >= _GOOD_SCORE and margin >= _GOOD_MARGIN
-    return Decision(tuple(ranked), likely)
+    for data in distinct:
+        if data not in decisions:
+            decision = _decide_by(data, occurring, prior)
+            decisions[data] = decision if decision.is_sure else _decide_by(data, names, prior)
+    return [decisions[data] for data in files]
+
+
+def _decide_by(data: bytes, names: Sequence[str], prior: Mapping[str, float]) -> Decision:
+    row = _row(data, names)
+    return _decision(data, names, row, [prior[name] for name in (*names, _UNKNOWN)])
+
+
+def _row(data: bytes, names: Sequence[str]) -> list[float]:
+    """Return the bits of the data in each encoding, then as text in no known one."""
+    data = _sample(data)
+    kept = [not data.isascii() or name == _UTF8 or name.startswith("utf-16") for name in names]
+    texts = [strictly(data, name) if keep else None for name, keep in zip(names, kept, strict=True)]
+    unknown = _UNREADABLE_BITS if data.isascii() else languages.unknown_bits(data)
+    return [*(bits_in(text, name) for text, name in zip(texts, names, strict=True)), unknown]
+
+
+def _expected(name: str) -> float:
+    if name == _UTF8:
+        return _RARE_UTF8
+    return _RARE if name in _USUAL else _RARE / 4
+
+
+def _with_neighbours(bits: _Bits, rare: _Bits, num_files: int) -> tuple[_Bits, list[float]]:
+    """Return how rare each encoding (column) is among the other files, in bits; and its share.
+
+    `bits` are those of some of the `num_files` files, one row each; `rare` is what is expected
+    before any file is seen.
+    """
+    prior: _Bits = np.zeros_like(bits) - np.log2(rare / rare.sum())
+    for _ in range(_ROUNDS):
+        total = bits + prior
+        share = np.exp2(total.min(axis=1, keepdims=True) - total)
+        share /= share.sum(axis=1, keepdims=True)
+        others = (share.sum(axis=0, keepdims=True) - share) * (num_files / len(bits))
+        prior = -np.log2((others + rare) / (num_files - 1 + rare.sum()))
+    return prior, share.sum(axis=0).tolist()
+
+
+def _sample(data: bytes) -> bytes:
+    """Return the data, or whole lines from the beginning of a long table."""
+    if len(data) <= _SAMPLE_BYTES:
+        return data
+    return data[: data.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or data
 
 
 def strictly(data: bytes, encoding: str) -> str | None:
     """Decode without replacement; None when the bytes do not fit."""
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):
+    except (UnicodeError, LookupError):
         return None
 
 
-def plausibility(text: str, encoding: str) -> float:
-    """Return the mean of the points of all characters beyond ASCII; 0 without any."""
-    padded = f" {text} "
-    points = [
-        _points(padded[at - 1], padded[at], padded[at + 1], encoding)
-        for at in range(1, len(padded) - 1)
-        if padded[at] > "\x7f" or padded[at] < "\t"
-    ]
-    return sum(points) / len(points) if points else 0.0
+def bits_in(text: str | None, encoding: str) -> float:
+    """Return how unlikely the text is in the languages of `encoding`, neighbours left out."""
+    if text is None:
+        return _UNREADABLE_BITS
+    if encoding == _UTF8:
+        encoding = "ascii" if text.isascii() else encoding
+    odd = languages.utf8_oddity_bits(text) if encoding == _UTF8 else 0.0
+    return odd + languages.least_bits(text, _languages(encoding))
 
 
-def is_lone_windows_punctuation(data: bytes) -> bool:
-    """Tell whether all high bytes are Windows quotes, dashes or dots alone between ASCII ones."""
-    high = [at for at, byte in enumerate(data) if byte > 0x7F]
-    alone = all(at + 1 not in high for at in high)
-    return bool(high) and alone and all(data[at] in b"\x85\x91\x92\x93\x94\x96\x97" for at in high)
+def is_rare(text: str) -> bool:
+    """Whether a letter of the text is found in no language's everyday text."""
+    return any(
+        char > "\u07ff" and char.isalpha() and min(one.costs[char] for one in _eastern()) > 10
+        for char in text
+    ) or any(unicodedata.category(char) in ("Cn", "Co") for char in text)
 
 
-def _detected(files: Sequence[bytes]) -> str:
+def detected(files: Sequence[bytes]) -> str:
+    """Name the encoding that chardet sees in all files together; empty when it sees none."""
     import chardet
 
-    answer = chardet.detect(b"\n".join(files)[: 1 << 16])
-    return _FROM_CHARDET.get((answer["encoding"] or "").casefold(), "")
-
-
-def _num_high(data: bytes) -> int:
-    return sum(byte > 0x7F for byte in data)
-
-
-def _score(files: Sequence[bytes], encoding: str) -> float:
-    weighted, total = 0.0, 0
-    for data in files:
-        weight = _num_high(data) or 1
-        text = strictly(data, encoding)
-        weighted += weight * (-1.0 if text is None else plausibility(text, encoding))
-        total += weight
-    return weighted / total
-
-
-# One return per kind of neighbourhood reads better than one sum of conditions.
-def _points(before: str, char: str, after: str, encoding: str) -> float:  # noqa: PLR0911
-    """Return from -3 (never written by a person) to 1.2 (exactly what this encoding is for)."""
-    code = ord(char)
-    if 0x3400 <= code <= 0x9FFF:
-        return _ideograph_points(char, encoding)
-    if 0xAC00 <= code <= 0xD7A3:
-        return 1.15 if encoding == "cp949" and _lead(char, "euc_kr") else -1.0
-    if 0x3041 <= code <= 0x30FC:
-        return 1.1 if encoding in {"cp932", "euc_jp"} else 0.0
-    if 0x3000 <= code <= 0x303F or 0xFF00 <= code <= 0xFF5E:
-        return 1.0
-    if 0x0400 <= code <= 0x045F:
-        return _cyrillic_points(before, char, after) if encoding == "cp1251" else -0.5
-    if char.isalpha() and code < 0x0250:
-        return _latin_points(before, after) if encoding == "cp1252" else -0.5
-    if not char.isprintable() or 0xE000 <= code <= 0xF8FF:
-        return -3.0
-    return 0.3 if 0x2010 <= code <= 0x2027 and before.isascii() else -0.5
-
-
-def _ideograph_points(char: str, encoding: str) -> float:
-    """Common characters fill the first level of each national standard."""
-    if encoding == "cp949":
-        return -0.5
-    if encoding in {"cp932", "euc_jp"}:
-        return 1.0 if 0xB0 <= _lead(char, "euc_jp") <= 0xCF else -1.0
-    traditional = 0xA4 <= _lead(char, "big5") <= 0xC6
-    if encoding == "big5hkscs":
-        return 1.05 if traditional else -1.0
-    simplified = 0xB0 <= _lead(char, "gb2312") <= 0xD7
-    return 1.0 if simplified else 0.5 if traditional else -1.0
-
-
-def _cyrillic_points(before: str, char: str, after: str) -> float:
-    in_word = before.isalpha()
-    if any(one.isascii() and one.isalpha() for one in (before, after)):
-        return -1.0
-    if char.islower():
-        return 1.0
-    return 1.0 if not in_word else 0.3 if before.isupper() else -1.0
-
-
-def _latin_points(before: str, after: str) -> float:
-    beside_ascii = (before.isascii() and before.isalpha()) or (after.isascii() and after.isalpha())
-    return 0.7 if beside_ascii and before.isascii() and after.isascii() else -0.3
+    answer = chardet.detect(b"\n".join(files)[: 1 << 16])["encoding"] or ""
+    return _COMMON_NAMES.get(answer.casefold(), answer.casefold())
 
 
 @cache
-def _lead(char: str, encoding: str) -> int:
-    """Return the first byte of a two-byte character; 0 when the encoding lacks it."""
-    try:
-        data = char.encode(encoding)
-    except UnicodeEncodeError:
-        return 0
-    return data[0] if len(data) == 2 else 0
+def _languages(encoding: str) -> Sequence[Language]:
+    if encoding == "ascii":
+        return (languages.ascii_only(),)
+    if encoding == _UTF8:
+        western = (*languages.latin(*languages.LATIN_NAMES), *languages.cyrillic())
+        near = (languages.greek(), languages.hebrew(), languages.arabic())
+        return (*western, *near, languages.any_script(), *_eastern())
+    return CANDIDATES[encoding]() if encoding in CANDIDATES else (languages.any_script(),)
+
+
+def _decision(
+    data: bytes, names: Sequence[str], row: Sequence[float], prior: Sequence[float]
+) -> Decision:
+    *bits, unknown = (one + rarity for one, rarity in zip(row, prior, strict=True))
+    ranked: dict[str, Scored] = {}
+    for total, name in sorted(zip(bits, names, strict=True)):
+        text = strictly(data, name) if total < _UNREADABLE_BITS else None
+        if text is not None and text not in ranked:
+            ranked[text] = Scored(name, text, total)
+    readings = tuple(ranked.values())
+    if not readings:
+        return Decision((), 0.0, False)
+    rivals = [unknown, *(one.bits for one in readings[1:2])]
+    return Decision(readings, min(rivals) - readings[0].bits, readings[0].bits < unknown)

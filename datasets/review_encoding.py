@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from latentmill.datasets.encodings import plausibility
+from latentmill.datasets.encodings import bits_in
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.next_steps import Command
 
@@ -191,7 +191,7 @@ def _ask(data: bytes, readings: Mapping[str, str], where: str) -> DataError:
 def _rank(name: str, text: str) -> tuple[bool, float]:
     """UTF-8 first, then by how likely a person wrote such a text."""
     foreign = [line for line in text.split("\n") if not line.isascii()]
-    return name != "utf-8", -plausibility("\n".join(foreign[:MOST_EVIDENCE]), name)
+    return name != "utf-8", bits_in("\n".join(foreign[:MOST_EVIDENCE]), name)
 
 
 def _foreign_part(line: str) -> str:

@@ -42,6 +42,7 @@ app = typer.Typer(
 )
 
 SMALL_BUCKETS = "--set bucket.area=64 --set bucket.step=16 --set bucket.min=32 --set bucket.max=128"
+ENCODING = "Encoding of captions that are not UTF-8, such as gb18030 (short for validate.encoding)."
 FIX = "Write repaired copies under WORK/validate/fixed and go on with those (validate.fix)."
 FAIL_ON = "Codes or kinds that end with exit 3, besides too many rejects [default: check]."
 MAX_REJECTS = "Rejected pictures that do not end with exit 3 [default: 0]."
@@ -123,6 +124,7 @@ def validate(
     shared: Shared,
     as_json: JsonOption = False,
     dry_run: DryRunOption = False,
+    encoding: Annotated[str, typer.Option("--encoding", metavar="NAME", help=ENCODING)] = "",
     fix: Annotated[bool, typer.Option("--fix", help=FIX)] = False,
     fail_on: Annotated[
         str | None, typer.Option("--fail-on", metavar="CODE,...", help=FAIL_ON)
@@ -133,6 +135,7 @@ def validate(
 ) -> int:
     """Check pictures and captions."""
     chosen = {
+        "validate.encoding": encoding or None,
         "validate.fix": "needed" if fix else None,
         "validate.fail_on": fail_on,
         "validate.max_rejects": max_rejects,

@@ -26,6 +26,11 @@ class Source(BaseModel):
         "auto",
         description="Ending of caption files: `auto` (.txt and .caption), or one such as `.txt`.",
     )
+    encoding: str = Field(
+        "auto",
+        description="Encoding of this source's captions that are not UTF-8; `auto`: as in "
+        "`validate.encoding`.",
+    )
 
 
 class ModelSettings(BaseModel):

@@ -39,7 +39,7 @@ from latentmill.stages.checking.repair import (
     repair_set,
 )
 from latentmill.stages.checking.scanning import scan_sources
-from latentmill.stages.checking.settings_check import require_usable
+from latentmill.stages.checking.settings_check import require_encoding, require_usable
 from latentmill.stages.checking.thumbnails import Thumbnails, sample_ids
 from latentmill.stages.checking.verdict import Verdict, judge
 from latentmill.stages.settings import Source, ValidateSettings
@@ -89,6 +89,8 @@ class Validate:
     def plan(self) -> Sequence[Pictures]:
         """Units of pictures that are new or changed; one without pictures if anything else is."""
         require_usable(self.settings)
+        for position, source in enumerate(self.sources):
+            require_encoding(source.encoding, f"data.{position}.encoding")
         scans = scan_sources(self.sources, self.layout.work)
         items = list(self._undecoded(scans))
         units = [
@@ -121,7 +123,8 @@ class Validate:
         if parts or current != known.keys():
             kept = (known[file] for file in sorted(current & known.keys()))
             write_decoded(self._memory, kept)
-        verdict = judge(scans, known, self._rules, self.settings, self._shown_folders())
+        shown = self._shown_folders()
+        verdict = judge(scans, known, self._rules, self.settings, shown, self.sources)
         folders = [one.folder for one in scans]
         repaired = repair_set(verdict.records, known, folders, self._folder, self.settings)
         manifest = "".join(f"{record_to_json(record)}\n" for record in repaired.records)
@@ -209,7 +212,10 @@ class Validate:
             self._rules.fingerprint,
             self.settings.model_dump(mode="json"),
             [
-                [str(Path(source.path).expanduser().absolute()), source.caption_extension]
+                [
+                    str(Path(source.path).expanduser().absolute()),
+                    *(source.caption_extension, source.encoding, source.trigger),
+                ]
                 for source in self.sources
             ],
             [one.fingerprint for one in scans],

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
+from latentmill.cache.clip_tokens import count_tokens
 from latentmill.datasets.errors import DataError, ModelError, OutOfMemoryError, UsageError
 from latentmill.datasets.images import LoadRules, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
@@ -20,7 +21,6 @@ from latentmill.stages.caption import Caption
 from latentmill.stages.captioning import blip
 from latentmill.stages.captioning.blip import Search, describe, load_captioner
 from latentmill.stages.captioning.blip_folder import find_model
-from latentmill.stages.captioning.clip_tokens import count_tokens
 from latentmill.stages.captioning.draft_flags import draft_flags
 from latentmill.stages.settings import (
     BLIP,

@@ -107,7 +107,7 @@ def _flags(caption: str, words: Sequence[str], quality: re.Pattern[str]) -> tupl
 
 
 def _tokens(texts: Mapping[str, str], before: Memory) -> dict[str, int]:
-    from latentmill.stages.captioning.clip_tokens import count_tokens
+    from latentmill.cache.clip_tokens import count_tokens
 
     known = {
         key: written.row.tokens
@@ -119,7 +119,7 @@ def _tokens(texts: Mapping[str, str], before: Memory) -> dict[str, int]:
 
 
 def _with_flags(written: Written, tokens: int, text: str, flags: tuple[str, ...]) -> Written:
-    from latentmill.stages.captioning.clip_tokens import LONGEST
+    from latentmill.cache.clip_tokens import LONGEST
 
     kept = tuple(flag for flag in written.row.flags if flag not in TEXT_FLAGS)
     long = (TOO_LONG,) if tokens > LONGEST else ()

@@ -39,7 +39,11 @@ class Finding:
 
 _LOOK = "Look at the picture in the report; replace it if it looks wrong."
 _REVIEW = "Confirm or correct the caption in review.csv."
-_ENCODING = "Confirm or correct it in review.csv, or name the encoding in `validate.encoding`."
+_ENCODING = (
+    "Confirm or correct it in review.csv, or name the encoding: `--encoding NAME`, or `encoding` "
+    "of the source."
+)
+_PROMPT = "Training reads it literally: write what the picture shows."
 _TABLE = "Correct the line; the other rows are used."
 
 FINDINGS = {
@@ -55,7 +59,6 @@ FINDINGS = {
         "reject", "The file appeared or changed while it was read", "Run validate again."
     ),
     # Captions that a person must settle.
-    "encoding-guessed": Finding("check", "Not UTF-8", _ENCODING),
     "encoding-unsure": Finding("check", "Not UTF-8, and short or ambiguous", _ENCODING),
     "encoding-double-meaning": Finding("check", "Valid UTF-8, but probably GBK", _ENCODING),
     "caption-replacement-character": Finding(
@@ -125,6 +128,46 @@ FINDINGS = {
         "Rename one, if the folder is to be copied to Windows or macOS.",
     ),
     # Captions that are used.
+    "encoding-guessed": Finding(
+        "warning",
+        "Not UTF-8; read by the evidence of the folder",
+        "Nothing to do if it reads well; `--encoding NAME` settles another reading.",
+    ),
+    "caption-invisible-characters": Finding(
+        "warning", "Characters without a shape taken out of the caption", "Nothing to do."
+    ),
+    "long": Finding(
+        "warning",
+        "More than 77 CLIP tokens: the end is cut off",
+        "Shorten it; put what matters most at its beginning.",
+    ),
+    "caption-file-name": Finding(
+        "warning",
+        "The caption only repeats the file's name",
+        "Write what the picture shows, or delete the caption and let BLIP draft it.",
+    ),
+    "caption-generic": Finding(
+        "warning",
+        "The caption fits any picture",
+        "Write what the picture shows, or delete the caption and let BLIP draft it.",
+    ),
+    "caption-html": Finding("warning", "HTML in the caption", "Write the plain characters."),
+    "caption-prompt-weights": Finding(
+        "warning", "Prompt weights in the caption", "Take out brackets and numbers."
+    ),
+    "caption-lora-tag": Finding("warning", "A LoRA tag in the caption", "Take the tag out."),
+    "caption-web-ui-parameters": Finding(
+        "warning", "Generation settings of a web UI in the caption", _PROMPT
+    ),
+    "caption-is-data": Finding("warning", "The caption is data, not a description", _PROMPT),
+    "captions-with-mark": Finding(
+        "advice",
+        "Caption files with a byte-order mark",
+        "Nothing to do here; other trainers learn the mark as a character.",
+    ),
+    "captions-with-crlf": Finding(
+        "advice", "Caption files with Windows line ends", "Nothing to do here."
+    ),
     "caption-missing": Finding(
         "warning", "No caption, while other pictures have one", "Write one, or let BLIP draft it."
     ),

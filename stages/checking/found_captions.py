@@ -7,20 +7,22 @@ Of several captions for a picture the first that is not empty counts, in this or
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from latentmill.datasets.captions import (
-    LONGEST,
-    MAX_BYTES,
-    Caption,
-    Reading,
-    clean_caption,
-    read_texts,
-)
+from latentmill.cache.clip_tokens import LONGEST as LONGEST_INPUT
+from latentmill.cache.clip_tokens import count_tokens, may_be_too_long, unread_part
+from latentmill.datasets.caption_content import Caption, clean_caption, is_file_name, quoted
+from latentmill.datasets.captions import LONGEST, MAX_BYTES, Reading, read_texts
 from latentmill.datasets.metadata import TABLE_NAMES, may_be_table, read_table
 from latentmill.datasets.records import Problem
+from latentmill.datasets.selection import with_trigger
 from latentmill.datasets.sources import Scan, stem_twins
 from latentmill.stages.checking.findings import Subject, problem
 
 MAX_TABLE_BYTES = 1 << 28
+_NO_CAPTIONS = frozenset(
+    {"readme", "read me", "license", "licence", "copying", "notice", "changelog", "credits"}
+    | {"source", "sources", "urls", "links", "index", "notes", "todo", "classes", "requirements"}
+)
+"""Stems of text files that come with data sets and are no one's caption."""
 
 
 @dataclass(slots=True)
@@ -53,10 +55,14 @@ class _Candidate:
     caption: Caption
 
 
-def find_captions(scan: Scan, encoding: str) -> SourceCaptions:
-    """Read all captions of a source anew; nothing is raised for what cannot be read."""
+def find_captions(scan: Scan, encoding: str, trigger: str = "") -> SourceCaptions:
+    """Read all captions of a source anew; nothing is raised for what cannot be read.
+
+    The `trigger` counts when a caption is too long for CLIP.
+    """
     contents: dict[str, bytes] = {}
-    problems = [problem("caption-orphan", Subject("", path)) for path in scan.pairing.orphans]
+    orphans = [path for path in scan.pairing.orphans if not _is_no_caption(path)]
+    problems = list(_orphan_problems(orphans, scan))
     for path in sorted({path for paths in scan.pairing.captions.values() for path in paths}):
         data = _read(scan, path, MAX_BYTES)
         if data is None:
@@ -84,8 +90,45 @@ def find_captions(scan: Scan, encoding: str) -> SourceCaptions:
                 size = f"{len(one.caption.text or ''):,} characters; at most {LONGEST:,} are used"
                 problems.append(_too_long(one.file, f"The caption of {picture.path} has {size}"))
         found[picture.path] = _choose(fitting)
+        _compare_with_name(found[picture.path], picture.path)
+        _measure(found[picture.path], trigger)
     _report_shared(scan, found)
-    return SourceCaptions(found, tuple(problems), len(scan.tables) - len(tables))
+    problems += _marks(contents)
+    unused = len(scan.tables) - len(tables) + len(scan.pairing.orphans) - len(orphans)
+    return SourceCaptions(found, tuple(problems), unused)
+
+
+def _is_no_caption(path: str) -> bool:
+    return path.rpartition("/")[2].rpartition(".")[0].casefold() in _NO_CAPTIONS
+
+
+def _orphan_problems(orphans: list[str], scan: Scan) -> Iterator[Problem]:
+    """Name the picture that an orphan is probably meant for: only case or blanks differ."""
+    loose = {_loose(picture.path): picture.path for picture in scan.pictures} if orphans else {}
+    for path in orphans:
+        near = loose.get(_loose(path))
+        message = f"No picture is named so; is it meant for {near}?" if near else ""
+        yield problem("caption-orphan", Subject("", path), message)
+
+
+def _loose(path: str) -> str:
+    stem = path.rpartition(".")[0]
+    return "".join(char for char in stem.casefold() if char not in " _-")
+
+
+def _marks(contents: Mapping[str, bytes]) -> Iterator[Problem]:
+    """Count what is read right here, but not by other trainers."""
+    marks = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+    counts = {
+        "captions-with-mark": [path for path, data in contents.items() if data.startswith(marks)],
+        "captions-with-crlf": [
+            path for path, data in contents.items() if b"\r\n" in data and data.strip()
+        ],
+    }
+    for code, paths in counts.items():
+        if paths:
+            message = f"{len(paths)} of {len(contents)} caption files, such as {paths[0]}"
+            yield problem(code, Subject("", ""), message)
 
 
 def _too_long(path: str, message: str) -> Problem:
@@ -153,20 +196,44 @@ def _choose(candidates: list[_Candidate]) -> FoundCaption:
     if not filled:
         found.file = candidates[0].file
         found.codes.append("caption-empty")
+        if candidates[0].reading.text:
+            found.messages["caption-empty"] = f"{found.file} holds only white space"
         return found
     chosen = filled[0]
     found.text, found.file = chosen.caption.text, chosen.file
     found.encoding = chosen.reading.encoding
+    reading = chosen.reading
+    if _concerns(chosen):
+        found.codes += [reading.code] if reading.code else []
+        found.checks += [reading.check] if reading.check else []
+        found.messages[reading.check or reading.code] = f"{chosen.file}: {reading.message}"
     found.codes += chosen.caption.codes
-    found.checks += chosen.caption.checks
-    if chosen.reading.check and _concerns(chosen):
-        found.checks.insert(0, chosen.reading.check)
-        found.messages[chosen.reading.check] = f"{chosen.file}: {chosen.reading.message}"
+    found.checks += [one.code for one in chosen.caption.checks]
+    for one in (*chosen.caption.doubts, *chosen.caption.checks):
+        found.messages[one.code] = f"{chosen.file}: {one.message}" if one.message else ""
     other = next((one for one in filled if one.caption.text != found.text), None)
     if other is not None:
+        said = f"{chosen.file} is used: {quoted(found.text or '')}; {other.file} says otherwise: "
         found.codes.append("caption-conflict")
-        found.messages["caption-conflict"] = f"{chosen.file} is used, {other.file} says otherwise"
+        found.messages["caption-conflict"] = said + quoted(other.caption.text or "")
     return found
+
+
+def _compare_with_name(found: FoundCaption, picture: str) -> None:
+    if found.text is not None and is_file_name(found.text, picture):
+        found.codes.append("caption-file-name")
+
+
+def _measure(found: FoundCaption, trigger: str) -> None:
+    """Show the part of a caption that the text encoder does not read."""
+    text = with_trigger(found.text or "", trigger)
+    if found.text is None or not may_be_too_long(text):
+        return
+    (tokens,) = count_tokens([text])
+    if tokens > LONGEST_INPUT:
+        said = f"{tokens} CLIP tokens, {LONGEST_INPUT} are read; cut off: "
+        found.codes.append("long")
+        found.messages["long"] = said + quoted(unread_part(text))
 
 
 def _concerns(chosen: _Candidate) -> bool:

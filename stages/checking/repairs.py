@@ -9,7 +9,6 @@ from latentmill.stages.checking.copies import Copy, copy_reasons
 from latentmill.stages.checking.decoded import Decoded
 
 SHOWN_CHARACTERS = 300
-_LIKELY = frozenset({"encoding-guessed"})
 _UTF8 = frozenset({"", "ascii", "utf-8"})
 _TABLES = (".csv", ".jsonl")
 
@@ -40,7 +39,7 @@ def picture_repair(record: Record, entry: Decoded, copy: Copy, file: str) -> Rep
 
 def sure_caption(record: Record) -> str | None:
     """Return the caption unless there is none, or its reading must be asked first."""
-    return record.caption if _LIKELY.issuperset(record.checks) else None
+    return None if record.checks else record.caption
 
 
 def caption_repair(record: Record, source: Path, file: str) -> Repair | None:

@@ -21,14 +21,19 @@ def require_usable(settings: ValidateSettings) -> None:
             where="validate.background",
             expected="such as #ffffff, white, rgb(255, 255, 255)",
         ) from error
-    if settings.encoding == "auto":
+    require_encoding(settings.encoding, "validate.encoding")
+
+
+def require_encoding(name: str, where: str) -> None:
+    """Raise UsageError for the name of an encoding that does not exist; `auto` is none."""
+    if name == "auto":
         return
     try:
-        b"a ".decode(settings.encoding, "replace")  # Without bytes no codec is looked up.
+        b"a ".decode(name, "replace")  # Without bytes no codec is looked up.
     except (LookupError, UnicodeError) as error:
         raise UsageError(
-            f'"{settings.encoding}" is no text encoding',
-            where="validate.encoding",
+            f'"{name}" is no text encoding',
+            where=where,
             expected="auto, gb18030, big5hkscs, cp932, cp949, cp1252, cp1251 or another one",
         ) from error
 

@@ -18,7 +18,7 @@ from latentmill.stages.checking.duplicates import (
 from latentmill.stages.checking.findings import Subject, problem, worst_first
 from latentmill.stages.checking.found_captions import FoundCaption, SourceCaptions, find_captions
 from latentmill.stages.checking.quality import quality_messages
-from latentmill.stages.settings import ValidateSettings
+from latentmill.stages.settings import Source, ValidateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ def judge(
     rules: LoadRules,
     settings: ValidateSettings,
     folders: Sequence[str],
+    sources: Sequence[Source] = (),
 ) -> Verdict:
     """Make each found picture either a record or a reject. `folders` precede paths in problems."""
     ids = assign_ids(picture for one in scans for picture in one.pictures)
@@ -69,7 +70,9 @@ def judge(
     problems: list[Problem] = []
     ignored = 0
     for one in scans:
-        captions = find_captions(one, settings.encoding)
+        source = sources[one.source] if sources else Source(path=str(one.folder))
+        encoding = settings.encoding if source.encoding == "auto" else source.encoding
+        captions = find_captions(one, encoding, source.trigger)
         prefix = folders[one.source]
         problems += [replace(each, path=prefix + each.path) for each in captions.problems]
         problems += _folder_problems(one, prefix)
