@@ -40,12 +40,14 @@ def make_stage(name: str, choice: Choice) -> Stage[Any, Any]:
 
 
 def _validate(config: Config, _: Choice) -> Stage[Any, Any]:
+    from latentmill.stages.checking.set_advice import Plan
     from latentmill.stages.validate import Validate
 
     target = config.validation.target_side or config.bucket.area
     settings = config.validation.model_copy(update={"target_side": target})
-    encoding = config.caption.review_encoding
-    return Validate(config.layout(), config.sources(), settings, encoding)
+    encoding, train = config.caption.review_encoding, config.train
+    plan = Plan(target, train.batch_size * train.gradient_accumulation)
+    return Validate(config.layout(), config.sources(), settings, encoding, plan)
 
 
 def _caption(config: Config, choice: Choice) -> Stage[Any, Any]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from latentmill.cache.disk import explained_failures
@@ -23,6 +23,7 @@ from latentmill.stages.checking.decoded import (
 )
 from latentmill.stages.checking.duplicates import DUPLICATES, groups_to_json
 from latentmill.stages.checking.facts import histograms
+from latentmill.stages.checking.findings import worst_first
 from latentmill.stages.checking.groups import shown_groups
 from latentmill.stages.checking.outcome import (
     conclude,
@@ -39,6 +40,7 @@ from latentmill.stages.checking.repair import (
     repair_set,
 )
 from latentmill.stages.checking.scanning import scan_sources
+from latentmill.stages.checking.set_advice import DEFAULT_PLAN, Plan, set_advice
 from latentmill.stages.checking.settings_check import require_encoding, require_usable
 from latentmill.stages.checking.thumbnails import Thumbnails, sample_ids
 from latentmill.stages.checking.verdict import Verdict, judge
@@ -80,6 +82,7 @@ class Validate:
     sources: tuple[Source, ...]
     settings: ValidateSettings
     review_encoding: str = "auto"
+    set_plan: Plan = DEFAULT_PLAN
 
     @property
     def name(self) -> str:
@@ -125,6 +128,8 @@ class Validate:
             write_decoded(self._memory, kept)
         shown = self._shown_folders()
         verdict = judge(scans, known, self._rules, self.settings, shown, self.sources)
+        advice = set_advice(verdict.records, self.sources, self.set_plan)
+        verdict = replace(verdict, problems=worst_first((*verdict.problems, *advice)))
         folders = [one.folder for one in scans]
         repaired = repair_set(verdict.records, known, folders, self._folder, self.settings)
         manifest = "".join(f"{record_to_json(record)}\n" for record in repaired.records)
@@ -218,6 +223,7 @@ class Validate:
                 ]
                 for source in self.sources
             ],
+            asdict(self.set_plan),
             [one.fingerprint for one in scans],
         ]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,10 @@ def stage_for(*folders: Path, **settings: object) -> Validate:
 
 
 def run(stage: Validate) -> Report:
-    return stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+    """Run the stage; advice on the size of these small sets is left out."""
+    report = stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+    kept = (one for one in report.problems if one.code not in ("few-pictures", "small-pictures"))
+    return replace(report, problems=tuple(kept))
 
 
 def records(stage: Validate) -> dict[str, Record]:
@@ -88,6 +92,17 @@ def test_a_sound_folder_gives_one_record_each_and_no_problem(data: Path) -> None
     assert (first.width, first.height, first.format) == (80, 72, "PNG")
     assert Path(first.file) == data / "0.png"
     assert first.caption_encoding == "ascii"
+
+
+def test_a_small_set_gets_advice_with_settings(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    problems = stage.finish([]).problems
+    assert {one.code: one.level for one in problems} == {
+        "few-pictures": "advice",
+        "small-pictures": "advice",
+    }
+    assert "train.epochs=1500" in problems[0].message
 
 
 def test_every_found_picture_is_usable_or_a_reject_with_a_reason(data: Path) -> None:

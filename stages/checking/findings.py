@@ -214,6 +214,65 @@ FINDINGS = {
         "Hidden pictures are passed over",
         "Take the dot off the name if they are meant; else there is nothing to do.",
     ),
+    "few-pictures": Finding(
+        "advice",
+        "A small set",
+        "More pictures, in other places, light and clothes, help more than more steps; look at "
+        "samples early, a small set is memorised soon.",
+    ),
+    "some-pictures": Finding("advice", "A set of usual size", "A start; compare samples."),
+    "many-pictures": Finding(
+        "advice", "A large set", "A start; a higher rank holds more of a varied set."
+    ),
+    "few-distinct-captions": Finding(
+        "advice",
+        "Few different captions",
+        "Say what differs between the pictures; what is never named becomes part of the subject.",
+    ),
+    "captions-with-underscores": Finding(
+        "advice",
+        "Tags with underscores",
+        "CLIP reads `long_hair` otherwise than `long hair`; write blanks if your prompts do.",
+    ),
+    "captions-not-english": Finding(
+        "advice",
+        "Captions in scripts that CLIP reads byte by byte",
+        "SD 1.5 learned English captions: translate them, or let `latentmill caption` draft them.",
+    ),
+    "captions-in-several-languages": Finding(
+        "advice", "Captions in several languages", "Use one language, best English."
+    ),
+    "trigger-twice": Finding(
+        "advice", "The trigger stands twice", "Take it out of the captions, or clear `trigger`."
+    ),
+    "trigger-added": Finding("advice", "The trigger is missing in some", "Nothing to do."),
+    "trigger-unset": Finding(
+        "advice",
+        "A made-up word stands in nearly all captions",
+        "If it is the trigger, set `trigger` of the source: it is then put in front of each "
+        "caption, once, drafts too.",
+    ),
+    "small-pictures": Finding(
+        "advice",
+        "Pictures far below the target size",
+        "Use larger copies, or lower `bucket.area`: enlarged pictures teach blur.",
+    ),
+    "one-aspect-ratio": Finding(
+        "advice",
+        "One aspect ratio only",
+        "Nothing to do if you will make pictures of that shape; others suffer.",
+    ),
+    "many-duplicates": Finding(
+        "advice", "Many pictures alike", "Keep the best of each group; raise `repeats` instead."
+    ),
+    "sources-unbalanced": Finding(
+        "advice", "Sources of very different weight", "Set `repeats` if both matter alike."
+    ),
+    "regularisation-without-class": Finding(
+        "advice",
+        "Regularisation captions without a common word",
+        'Name the class, such as "dog", in each caption, or as `trigger` of the source.',
+    ),
     "no-captions": Finding(
         "advice",
         "No picture has a caption",
