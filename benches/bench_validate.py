@@ -38,7 +38,7 @@ def main() -> None:
     """Run all parts, or one part in a process of its own."""
     arguments = _arguments()
     if arguments.one:
-        print(json.dumps(_one_run(Path(arguments.one))))  # noqa: T201 - read by the parent
+        print(json.dumps(_one_run(Path(arguments.one))))
         return
     console = Console(width=100)
     console.print(_machine())
