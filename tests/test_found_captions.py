@@ -120,6 +120,7 @@ def test_a_person_settles_the_encoding(tmp_path: Path, how: str) -> None:
         "both": ["--encoding", "latin-1", "--set", "data.encoding=gb18030"],
     }
     shared = ["validate", "--data", str(data), "--work", str(work)]
+    shared += ["--set", "validate.target_side=64"]
     run(shared)
     assert read_manifest(Layout(work).manifest)[0].checks == ("encoding-unsure",)
     assert run([*shared, *settings[how]]) == 0

@@ -274,7 +274,7 @@ def test_a_plain_caption_needs_no_copy(data: Path, content: bytes) -> None:
 
 def test_a_likely_reading_is_repaired_and_told(data: Path) -> None:
     (data / "sound.txt").write_bytes(GBK.encode("gbk"))
-    stage = stage_for(data, fail_on=("check",))
+    stage = stage_for(data, fail_on=("check",), target_side=64)
     report = run(stage)
     record = records(stage)["sound.png"]
     assert (record.checks, record.codes) == ((), ("encoding-guessed",))

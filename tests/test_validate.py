@@ -102,7 +102,7 @@ def test_a_small_set_gets_advice_with_settings(data: Path) -> None:
         "few-pictures": "advice",
         "small-pictures": "advice",
     }
-    assert "train.epochs=1500" in problems[0].message
+    assert "train.epochs=800" in problems[0].message
 
 
 def test_every_found_picture_is_usable_or_a_reject_with_a_reason(data: Path) -> None:
