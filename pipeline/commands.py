@@ -50,6 +50,7 @@ REDO = "Draft this row again, or with `drafts` all that nobody touched; may be r
 STATUS = "Print where every picture went, and what to run next."
 CONFIG = "Print every setting with its value and meaning."
 DEMO = "Show the whole way with a small model, without any download."
+DECODE = "Decode the previews that a run kept (train.preview_every) instead."
 RESUME = "Go on with the latest run (or --run) from its last saved state, with its settings."
 
 
@@ -227,11 +228,16 @@ def train(
 @app.command("sample", help=ORDER["sample"], short_help=ORDER["sample"])
 @with_shared
 def sample(
-    shared: Shared, as_json: JsonOption = False, dry_run: DryRunOption = False, run: RunOption = ""
+    shared: Shared,
+    as_json: JsonOption = False,
+    dry_run: DryRunOption = False,
+    run: RunOption = "",
+    decode: Annotated[bool, typer.Option("--decode", help=DECODE)] = False,
 ) -> int:
     """Make pictures with and without the LoRA."""
     asked = _asked(shared, as_json, dry_run)
-    return _run_stage("sample", Choice(_opened(shared, asked.console), _path(run)), asked)
+    choice = Choice(_opened(shared, asked.console), _path(run))
+    return _run_stage("previews" if decode else "sample", choice, asked)
 
 
 @app.command("export", help=ORDER["export"], short_help=ORDER["export"])
@@ -246,9 +252,29 @@ def export(
     output: Annotated[
         str, typer.Option("--output", metavar="PATH", help="File or folder to write.")
     ] = "",
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="TYPE", help="float32, float16 or bfloat16.")
+    ] = "",
+    rank: Annotated[
+        int, typer.Option("--rank", help="Shrink to this rank; says what is kept of the LoRA.")
+    ] = 0,
+    step: Annotated[
+        int, typer.Option("--step", help="Take the saved state of this step of the run.")
+    ] = 0,
+    merge: Annotated[
+        str,
+        typer.Option("--merge", metavar="DIR", help="Write the whole model with the LoRA added."),
+    ] = "",
 ) -> int:
-    """Write the LoRA in another layout."""
-    chosen = {"export.layout": layout, "export.output": output}
+    """Write the LoRA in another layout, smaller, or merged into its model."""
+    chosen = {
+        "export.layout": layout,
+        "export.output": output,
+        "export.dtype": dtype,
+        "export.rank": rank,
+        "export.step": step,
+        "export.merge": merge,
+    }
     extra = [f"{name}={value}" for name, value in chosen.items() if value]
     asked = _asked(shared, as_json)
     return _run_stage("export", Choice(_opened(shared, asked.console, *extra), _path(run)), asked)

@@ -98,6 +98,7 @@ def _train(config: Config, choice: Choice) -> Stage[Any, Any]:
         config_text(config),
         config.caption.review_encoding,
         recipe_settings(config.bucket, config.cache),
+        config.sample,
     )
 
 
@@ -120,6 +121,12 @@ def _export(config: Config, choice: Choice) -> Stage[Any, Any]:
     return Export(config.export, config.layout(), choice.run, config.model)
 
 
+def _previews(config: Config, choice: Choice) -> Stage[Any, Any]:
+    from latentmill.stages.sampling.previews import DecodePreviews
+
+    return DecodePreviews(config.layout(), config.sample, config.model, choice.run)
+
+
 _MAKERS = {
     "validate": _validate,
     "caption": _caption,
@@ -127,5 +134,6 @@ _MAKERS = {
     "cache": _cache,
     "train": _train,
     "sample": _sample,
+    "previews": _previews,
     "export": _export,
 }

@@ -1,7 +1,7 @@
 """The settings of every stage: names, limits, defaults and the help text of each."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -263,6 +263,22 @@ class TrainSettings(BaseModel):
     save_every: int = Field(200, ge=1, description="Optimiser steps between saved states.")
     keep_states: int = Field(2, ge=1, description="Saved states kept; older ones are deleted.")
     log_every: int = Field(1, ge=1, description="Optimiser steps between lines of metrics.jsonl.")
+    holdout: Annotated[float, Field(ge=0, allow_inf_nan=False)] | tuple[str, ...] = Field(
+        0.0,
+        description="Samples to measure on instead of training: a share below 1, a number, or ids.",
+    )
+    measure_every: int = Field(
+        0, ge=0, description="Optimiser steps between held-out losses; 0: as `save_every`."
+    )
+    patience: int = Field(
+        0, ge=0, description="Held-out losses in a row without a gain that end the run; 0 is off."
+    )
+    min_gain: float = Field(
+        0.0, ge=0, lt=1, description="Least share by which the held-out loss must fall to count."
+    )
+    preview_every: int = Field(
+        0, ge=0, description="Optimiser steps between previews by the UNet alone; 0 is off."
+    )
     caption_dropout: float = Field(
         0.0, ge=0, le=1, description="Share of samples that see the empty caption instead."
     )

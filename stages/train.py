@@ -14,10 +14,10 @@ from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command, step
-from latentmill.datasets.records import Report
+from latentmill.datasets.records import Report, read_manifest
 from latentmill.datasets.words import counted
 from latentmill.stages.lora.header import Provenance
-from latentmill.stages.settings import ModelSettings, Source, TrainSettings
+from latentmill.stages.settings import ModelSettings, SampleSettings, Source, TrainSettings
 from latentmill.stages.training.checkpoint import (
     Progress,
     State,
@@ -29,21 +29,24 @@ from latentmill.stages.training.checkpoint import (
 )
 from latentmill.stages.training.data import open_cache, picture_names, tensors_digest
 from latentmill.stages.training.hardware import Hardware, open_hardware
+from latentmill.stages.training.holdout import Parting, part_samples, unique_ids
 from latentmill.stages.training.out_of_memory import Phase, explained_memory
 from latentmill.stages.training.run_folder import (
     anew,
     create_run,
     find_run,
+    read_held_out,
     renew_config,
     slug,
+    write_held_out,
     write_snapshot,
 )
 from latentmill.stages.training.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
 
-FIXED: Final = ("rank", "alpha", "targets", "seed")
-"""Settings that a resumed run must not change: the LoRA's form and all that is drawn."""
+FIXED: Final = ("rank", "alpha", "targets", "seed", "holdout")
+"""Settings that a resumed run must not change: the LoRA's form, and all that is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class TrainResult:
     progress: Progress
     epochs: int
     num_samples: int
+    num_held_out: int
     cache_digest: str
 
 
@@ -89,6 +93,7 @@ class Train:
     config_text: str
     encoding: str = "auto"
     recipe: Mapping[str, object] = field(default_factory=dict)
+    sample: SampleSettings = field(default_factory=SampleSettings)
     name: ClassVar[str] = "train"
 
     def plan(self) -> Sequence[TrainUnit]:
@@ -99,11 +104,19 @@ class Train:
         cache = self._cache()
         resolve(self.model.id, self.model.revision)
         if not self.resume:
-            return [TrainUnit(self._slug, None, 0, self._stop(self._steps(cache)))]
+            steps = self._steps(self._parting(cache, None))
+            return [TrainUnit(self._slug, None, 0, self._stop(steps))]
         run = find_run(self.layout, self.run)
         state = latest_state(run)
         require_same(state, self._fixed(cache), run)
-        stop = self._stop(self._steps(cache, state.order))
+        stop = self._stop(self._steps(self._parting(cache, run), state.order))
+        if state.progress.best.is_exhausted(self.settings.patience):
+            raise UsageError(
+                f"nothing to do: {run.name} stopped early after step {state.progress.step}",
+                where=f"{run}, train.patience = {self.settings.patience}",
+                fix="go on in spite of it, or train anew",
+                run=(Command("train", ("--resume",), ("train.patience=0",)), Command("train")),
+            )
         if state.progress.step >= stop:
             longer = Command("train", ("--resume",), (f"train.steps={2 * state.progress.step}",))
             raise UsageError(
@@ -128,7 +141,7 @@ class Train:
             ok=True,
             counts={
                 "samples": result.num_samples,
-                "held_out": 0,
+                "held_out": result.num_held_out,
                 "optimizer_steps": result.progress.step,
                 "epochs": result.epochs,
                 "samples_seen": result.progress.samples_seen,
@@ -143,7 +156,9 @@ class Train:
     def _train(
         self, unit: TrainUnit, hardware: Hardware, phase: Phase, tick: Callable[[int], None]
     ) -> TrainResult:
-        from latentmill.stages.training.loop import Job, train
+        from latentmill.stages.training.job import Job
+        from latentmill.stages.training.loop import train
+        from latentmill.stages.training.preview import PreviewRecipe
         from latentmill.stages.training.trainee import load_trainee
 
         cache = self._cache()
@@ -154,24 +169,29 @@ class Train:
         trainee = load_trainee(files, self.settings, cache, hardware)
         state = self._state_of(unit)
         run = unit.run or self._new_run()
-        steps = self._steps(cache, state.order if state else None)
+        parting = self._parting(cache, unit.run)
+        write_held_out(run, [sample.id for sample in parting.held_out])
+        steps = self._steps(parting, state.order if state else None)
         job = Job(
             settings=self.settings,
             hardware=hardware,
             trainee=trainee,
             samples=cache,
+            parting=parting,
             steps=steps,
             stop=unit.stop,
             run=run,
-            origin=self._provenance(cache, trainee),
+            origin=self._provenance(cache, parting, trainee),
             fixed=self._fixed(cache),
             said=self._said,
+            preview=PreviewRecipe(self.sample.steps, self.sample.guidance, self.sample.seed),
             name_pictures=lambda ids: picture_names(self.layout, ids),
         )
         progress = train(job, state, phase, tick)
         log.info("LoRA: %s", run / "lora.safetensors")
         epochs = steps.epoch_of(progress.step - 1) + 1
-        return TrainResult(run, progress, epochs, len(cache.samples), cache.digest)
+        num_samples, num_held_out = len(parting.trained), len(parting.held_out)
+        return TrainResult(run, progress, epochs, num_samples, num_held_out, cache.digest)
 
     def _cache(self) -> MappedCache:
         return open_cache(self.layout, self.sources, self.encoding, self.recipe)
@@ -179,12 +199,19 @@ class Train:
     def _stop(self, steps: StepPlan) -> int:
         return steps.total_steps(self.settings.epochs, self.settings.steps)
 
-    def _steps(self, cache: MappedCache, order: StepOrder | None = None) -> StepPlan:
+    def _parting(self, cache: MappedCache, run: Path | None) -> Parting:
+        """What is held out: of a resumed run the samples that its folder names."""
+        settings = self.settings
+        wanted = settings.holdout if run is None else read_held_out(run)
+        unique = unique_ids(read_manifest(self.layout.manifest)) if wanted else frozenset[str]()
+        return part_samples(cache.samples, wanted, unique, settings.seed)
+
+    def _steps(self, parting: Parting, order: StepOrder | None = None) -> StepPlan:
         """The steps of a run that began with `order`, divided into batches as the settings say."""
         settings = self.settings
         order = order or self._order
         sizes = order.batch_size, order.accumulation
-        return StepPlan(cache.samples, *sizes, settings.seed, settings.batch_size)
+        return StepPlan(parting.trained, *sizes, settings.seed, settings.batch_size)
 
     @property
     def _order(self) -> StepOrder:
@@ -230,14 +257,14 @@ class Train:
             "the data": tensors_digest(cache.index),
         }
 
-    def _provenance(self, cache: MappedCache, trainee: Any) -> Provenance:
+    def _provenance(self, cache: MappedCache, parting: Parting, trainee: Any) -> Provenance:
         return Provenance(
             name=self._slug,
             model=Path(self.model.id).name,
             text_width=trainee.text_width,
             prediction=trainee.schedule.prediction,
             cache_digest=cache.digest,
-            num_samples=len(cache.samples),
-            draft_captions=sum(sample.caption_by == "draft" for sample in cache.samples),
+            num_samples=len(parting.trained),
+            draft_captions=sum(sample.caption_by == "draft" for sample in parting.trained),
             buckets=tuple(sorted({sample.bucket for sample in cache.samples})),
         )

@@ -475,7 +475,7 @@ def test_logging_less_often_changes_nothing_else(work: Work) -> None:
 
 def work_plan(work: Work) -> list[Any]:
     stage = work.stage()
-    return list(stage._steps(stage._cache()).micro_batches(0, 4))
+    return list(stage._steps(stage._parting(stage._cache(), None)).micro_batches(0, 4))
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3])

@@ -11,7 +11,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.next_steps import Command
 from latentmill.stages.lora.kohya_file import kohya_bytes
 from latentmill.stages.lora.layouts import LoraWeights, from_kohya
+from latentmill.stages.training.best import Best
 from latentmill.stages.training.run_folder import anew
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Progress:
     """How far a run is, counted over all its parts.
 
     `window_loss` and `window_samples` are the sum since the last line of metrics; `bad_steps` the
-    steps in a row that were not taken.
+    steps in a row that were not taken; `best` is of the held-out samples.
     """
 
     step: int = 0
@@ -47,6 +48,7 @@ class Progress:
     window_loss: float = 0.0
     window_samples: int = 0
     bad_steps: int = 0
+    best: Best = field(default_factory=Best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def read_state(folder: Path) -> State:
     try:
         values = json.loads((folder / STATE_FILE).read_bytes())
         return State(
-            progress=Progress(**values["progress"]),
+            progress=_progress(values["progress"]),
             lora=from_kohya(load_file(folder / LORA_FILE)),
             optimizer=load_file(folder / OPTIMIZER_FILE),
             scaler=values["scaler"],
@@ -169,6 +171,10 @@ def say_changes(state: State, settings: Mapping[str, Any]) -> None:
         before = state.settings.get(name)
         if before != value:
             log.warning("changed for the rest of the run: %s = %s, was %s", name, value, before)
+
+
+def _progress(values: Mapping[str, Any]) -> Progress:
+    return Progress(**{**values, "best": Best(**values["best"])})
 
 
 def _short(value: Any) -> str:

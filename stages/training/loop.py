@@ -1,20 +1,18 @@
 """The training loop: micro-batches in, a LoRA, its states and its metrics out."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from latentmill.cache.disk import FULL
 from latentmill.cache.files import write_bytes
-from latentmill.cache.mapped import MappedCache
-from latentmill.datasets.errors import DiskFullError, DivergedError, Stopped
+from latentmill.datasets.errors import DiskFullError, Stopped
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.words import counted
-from latentmill.stages.lora.header import Provenance, lora_header
+from latentmill.stages.lora.header import lora_header
 from latentmill.stages.lora.kohya_file import kohya_bytes
-from latentmill.stages.settings import TrainSettings
 from latentmill.stages.training.checkpoint import (
     Progress,
     State,
@@ -22,17 +20,17 @@ from latentmill.stages.training.checkpoint import (
     list_states,
     save_state,
 )
-from latentmill.stages.training.diffusion import Chance, seed_of
-from latentmill.stages.training.hardware import Hardware
+from latentmill.stages.training.diffusion import seed_of
+from latentmill.stages.training.evaluation import HeldOutLoss, held_out_loss
 from latentmill.stages.training.interruption import stop_on_signals
-from latentmill.stages.training.loader import Loaded, Reader, load
-from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics
+from latentmill.stages.training.job import Job
+from latentmill.stages.training.loader import Loaded
+from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics, with_held_out
 from latentmill.stages.training.optimisation import LearningRate, Optimiser, flat_sum
 from latentmill.stages.training.out_of_memory import Phase
-from latentmill.stages.training.run_folder import LORA_FILE
-from latentmill.stages.training.step_plan import StepPlan
+from latentmill.stages.training.preview import draw_previews, save_previews
+from latentmill.stages.training.run_folder import BEST_FILE, LORA_FILE
 from latentmill.stages.training.step_window import SeenBatch, SeenStep, StepWindow
-from latentmill.stages.training.trainee import Trainee
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,64 +39,33 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """All that a run needs: `steps` up to `stop`, into the folder `run`.
+class _Books:
+    """What a run keeps of itself while it trains."""
 
-    `fixed` is what a later resume must find unchanged, `said` what it may change.
-    """
-
-    settings: TrainSettings
-    hardware: Hardware
-    trainee: Trainee
-    samples: MappedCache
-    steps: StepPlan
-    stop: int
-    run: Path
-    origin: Provenance
-    fixed: Mapping[str, Any]
-    said: Mapping[str, Any]
-    name_pictures: Callable[[Sequence[str]], list[str]]
-
-    def loaded(self, start: int) -> Iterator[Loaded]:
-        """Yield the micro-batches of this process from step `start` on, drawn and on the device."""
-        settings, hardware = self.settings, self.hardware
-        chance = Chance(
-            seed=settings.seed,
-            num_timesteps=self.trainee.num_timesteps,
-            caption_dropout=settings.caption_dropout,
-            noise_offset=settings.noise_offset,
-        )
-        weights = {sample.id: sample.weight for sample in self.samples.samples}
-        micros = self.steps.micro_batches(
-            start, self.stop, hardware.process, hardware.num_processes
-        )
-        reader = Reader(self.samples, weights, chance)
-        return load(reader, micros, settings.workers, hardware.device)
-
-    def learning_rate(self) -> LearningRate:
-        """The rate of each step of the whole run."""
-        settings = self.settings
-        return LearningRate(settings.learning_rate, settings.scheduler, self.stop, settings.warmup)
-
-    def diverged(self, step: int, ids: Sequence[str]) -> DivergedError:
-        """Explain why training cannot go on after `step`."""
-        return _diverged(self, step, ids)
+    optimiser: Optimiser
+    rate: LearningRate
+    window: StepWindow
+    metrics: MetricsLog
+    clock: Clock
 
 
 def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], None]) -> Progress:
-    """Train from `state`, or from the start, to the end of the job.
+    """Train from `state`, or from the start, to the end of the job or an early stop.
 
     Ctrl-C and SIGTERM save the state after the last whole step, then raise KeyboardInterrupt.
     """
-    settings, hardware = job.settings, job.hardware
+    settings = job.settings
     optimiser = Optimiser(job.trainee.parameters(), settings.weight_decay)
     progress = _restore(job, optimiser, state)
-    rate = job.learning_rate()
-    window = StepWindow(hardware, settings.max_bad_steps, job.diverged)
-    metrics = MetricsLog(job.run, progress.step)
-    _say_plan(job, rate)
+    books = _Books(
+        optimiser,
+        job.learning_rate(),
+        StepWindow(job.hardware, settings.max_bad_steps, job.diverged),
+        MetricsLog(job.run, progress.step),
+        Clock(progress),
+    )
+    _say_plan(job, books.rate)
     phase.name = f"in the first step after step {progress.step}"
-    clock = Clock(progress)
     batches: list[SeenBatch] = []
     with stop_on_signals() as stop:
         try:
@@ -110,38 +77,81 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
                     batches.append(_backward(job, loaded))
                 if not micro.ends_step:
                     continue
-                norm = _take_step(job, optimiser, rate.at(micro.step))
-                window.add(SeenStep(micro.step, tuple(batches), micro.step_samples, norm))
+                norm = _take_step(job, optimiser, books.rate.at(micro.step))
+                books.window.add(SeenStep(micro.step, tuple(batches), micro.step_samples, norm))
                 batches.clear()
-                step = micro.step + 1
-                progress = replace(
-                    progress, step=step, samples_seen=progress.samples_seen + micro.step_samples
-                )
-                phase.name = f"after {counted(step, 'step')}"
-                is_last = step == job.stop
-                is_logged = step % settings.log_every == 0 or is_last
-                is_saved = step % settings.save_every == 0 or is_last
-                if is_logged or is_saved:
-                    progress = clock.at(window.settle(progress))
-                if is_logged:
-                    metrics.write(_line(job, progress, rate, norm, clock), job.stop)
-                    progress = replace(progress, window_loss=0.0, window_samples=0)
-                if is_saved:
-                    metrics.sync()
-                    save(job, optimiser, progress)
+                samples_seen = progress.samples_seen + micro.step_samples
+                progress = replace(progress, step=micro.step + 1, samples_seen=samples_seen)
+                phase.name = f"after {counted(progress.step, 'step')}"
+                progress = _close_step(job, books, progress, norm)
                 tick(1)
+                if progress.best.is_exhausted(settings.patience):
+                    _say_early_stop(progress)
+                    break
         except KeyboardInterrupt:
             if not stop.forced:
-                progress = clock.at(window.settle(progress))
-                metrics.sync()
+                progress = books.clock.at(books.window.settle(progress))
+                books.metrics.sync()
                 save(job, optimiser, progress)
                 log.info("stopped after step %d, with a saved state", progress.step)
             if list_states(job.run):
                 raise Stopped(Command("train", ("--resume",))) from None
             raise
         finally:
-            metrics.close()
+            books.metrics.close()
     return progress
+
+
+def _close_step(job: Job, books: _Books, progress: Progress, norm: "Tensor") -> Progress:
+    """Do what is due after a step: measure, write a line, save, draw previews."""
+    due = job.due(progress.step)
+    if due.logged or due.saved:
+        progress = books.clock.at(books.window.settle(progress))
+    held_out = _measured(job) if due.measured else None
+    if held_out is not None:
+        progress = _remember_best(job, progress, held_out)
+    if due.logged:
+        line = _line(job, progress, books, norm)
+        books.metrics.write(with_held_out(line, held_out), job.stop)
+        progress = replace(progress, window_loss=0.0, window_samples=0)
+    if due.saved or progress.best.is_exhausted(job.settings.patience):
+        books.metrics.sync()
+        save(job, books.optimiser, progress)
+    if due.previewed:
+        _preview(job, progress.step)
+    return progress
+
+
+def _measured(job: Job) -> HeldOutLoss:
+    return held_out_loss(job.trainee, job.samples, job.parting.held_out, job.hardware)
+
+
+def _remember_best(job: Job, progress: Progress, held_out: HeldOutLoss) -> Progress:
+    """Count a measurement in; the LoRA of the best one is a file of its own."""
+    best = progress.best.after(held_out.mean, progress.step, job.settings.min_gain)
+    if best.step == progress.step and job.hardware.accelerator.is_main_process:
+        header = lora_header(job.settings, job.origin, progress.step)
+        with _explained_disk(job, progress):
+            write_bytes(job.run / BEST_FILE, kohya_bytes(job.trainee.take(), header))
+    return replace(progress, best=best)
+
+
+def _preview(job: Job, step: int) -> None:
+    """Draw and keep previews; the first process alone, the others wait at the next step."""
+    if not job.hardware.accelerator.is_main_process:
+        return
+    latents = draw_previews(job.trainee, job.samples, job.preview, job.hardware)
+    strip = save_previews(job.run, step, latents, job.samples.latent_to_rgb)
+    log.info("previews of step %d: %s", step, strip)
+
+
+def _say_early_stop(progress: Progress) -> None:
+    log.info(
+        "stopped early after step %d: no gain in %s on the held-out samples since step %d",
+        progress.step,
+        counted(progress.best.without_gain, "measurement"),
+        progress.best.step,
+    )
 
 
 def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
@@ -159,10 +169,16 @@ def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
         order=StepOrder(job.steps.batch_size, job.steps.accumulation),
     )
     header = lora_header(job.settings, job.origin, progress.step)
-    try:
+    with _explained_disk(job, progress):
         # The LoRA first: a run whose last state is there must have its last LoRA.
         write_bytes(job.run / LORA_FILE, kohya_bytes(state.lora, header))
         save_state(job.run, state, header, job.settings.keep_states)
+
+
+@contextmanager
+def _explained_disk(job: Job, progress: Progress) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -211,18 +227,16 @@ def _take_step(job: Job, optimiser: Optimiser, rate: float) -> "Tensor":
     return norm
 
 
-def _line(
-    job: Job, progress: Progress, rate: LearningRate, norm: "Tensor", clock: Clock
-) -> StepMetrics:
+def _line(job: Job, progress: Progress, books: _Books, norm: "Tensor") -> StepMetrics:
     grad_norm = float(norm)
     samples = progress.window_samples
     return StepMetrics(
         step=progress.step,
         epoch=job.steps.epoch_of(progress.step - 1) + 1,
         loss=progress.window_loss / samples if samples else None,
-        lr=rate.at(progress.step - 1),
+        lr=books.rate.at(progress.step - 1),
         grad_norm=grad_norm if grad_norm - grad_norm == 0 else None,
-        images_per_second=round(clock.lap(progress.samples_seen), 4),
+        images_per_second=round(books.clock.lap(progress.samples_seen), 4),
         seconds=round(progress.seconds, 3),
         memory_bytes=job.hardware.memory_bytes(),
     )
@@ -238,20 +252,4 @@ def _say_plan(job: Job, rate: LearningRate) -> None:
         counted(steps.steps_per_epoch, "optimiser step"),
         *(counted(job.stop, "step"), rate.warmup_steps, rate.peak),
         *(job.hardware.precision, job.hardware.device),
-    )
-
-
-def _diverged(job: Job, step: int, ids: Sequence[str]) -> DivergedError:
-    names = job.name_pictures(ids)
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    is_there = (job.run / LORA_FILE).is_file()
-    good = f"{job.run / LORA_FILE} is the last good one" if is_there else "no LoRA was saved yet"
-    return DivergedError(
-        f"{job.settings.max_bad_steps} optimiser steps in a row had a loss or gradient that is "
-        f"no number; none of them was taken, and {good}",
-        where=f"step {step}: {', '.join(names[:8])}{more}",
-        expected="finite losses and gradients",
-        fix="check in this order: a lower train.learning_rate "
-        f"({job.settings.learning_rate / 3:.2g}); train.precision=fp32 where it is "
-        f"{job.hardware.precision}; these pictures and their captions, then `cache` again",
     )

@@ -5,19 +5,28 @@ import logging
 import os
 import time
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from latentmill.stages.training.checkpoint import Progress
+from latentmill.stages.training.evaluation import HeldOutLoss
 from latentmill.stages.training.run_folder import METRICS_FILE, cut_metrics
 
 log = logging.getLogger(__name__)
+
+SCALARS: Final = (
+    *("loss", "held_out_loss", "lr", "grad_norm"),
+    *("images_per_second", "memory_bytes"),
+)
+"""What TensorBoard shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
     """One line: step and epoch from 1, the loss over the steps since the line before.
 
+    `held_out_loss` is there where it was measured, `held_out_bands` are its parts by timestep.
     `seconds` is the training time of the run so far, earlier parts of a resumed run included;
     `memory_bytes` the peak on the card, or the process's memory where there is none.
     """
@@ -30,6 +39,16 @@ class StepMetrics:
     images_per_second: float
     seconds: float
     memory_bytes: int
+    held_out_loss: float | None = None
+    held_out_bands: tuple[float | None, ...] = ()
+
+
+def with_held_out(line: StepMetrics, held_out: HeldOutLoss | None) -> StepMetrics:
+    """Add what was measured on the held-out samples after this step, if anything was."""
+    if held_out is None:
+        return line
+    finite = [band if isfinite(band) else None for band in (held_out.mean, *held_out.bands)]
+    return replace(line, held_out_loss=finite[0], held_out_bands=tuple(finite[1:]))
 
 
 class MetricsLog:
@@ -43,12 +62,14 @@ class MetricsLog:
 
     def write(self, metrics: StepMetrics, total: int) -> None:
         """Write one line; a loss that is no number is null, so that the line stays JSON."""
-        self._stream.write(json.dumps(asdict(metrics), sort_keys=True, allow_nan=False) + "\n")
+        self._stream.write(json.dumps(_values(metrics), sort_keys=True, allow_nan=False) + "\n")
         self._stream.flush()
-        for name in ("loss", "lr", "grad_norm", "images_per_second", "memory_bytes"):
+        for name in SCALARS:
             value = getattr(metrics, name)
             if self._board is not None and value is not None:
                 self._board.add_scalar(name, value, metrics.step)
+        if metrics.held_out_loss is not None:
+            log.info("step %d/%d  held-out loss %.5f", metrics.step, total, metrics.held_out_loss)
         log.info(
             "step %d/%d  epoch %d  loss %s  lr %.3g  grad norm %s  %.2f images/s  %.0f MiB",
             *(metrics.step, total, metrics.epoch, _text(metrics.loss), metrics.lr),
@@ -86,6 +107,14 @@ class Clock:
         pace = (samples_seen - self._samples) / max(now - self._lapped, 1e-9)
         self._lapped, self._samples = now, samples_seen
         return pace
+
+
+def _values(metrics: StepMetrics) -> dict[str, Any]:
+    """The object of a line; without a measurement it says nothing of one."""
+    values = asdict(metrics)
+    if not metrics.held_out_bands:
+        del values["held_out_loss"], values["held_out_bands"]
+    return values
 
 
 def _open_board(folder: Path, step: int) -> Any:

@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from latentmill.datasets.versions import versions
 from latentmill.stages.training.data import tensors_digest
 
 LORA_FILE: Final = "lora.safetensors"
+BEST_FILE: Final = "lora-best.safetensors"
+HELD_OUT_FILE: Final = Path("snapshot") / "held-out.json"
 METRICS_FILE: Final = "metrics.jsonl"
 _SLUG_BYTES: Final = 60
 
@@ -137,6 +140,25 @@ def renew_config(run: Path, config_text: str, step: int) -> None:
     if config_text != before:
         write_text(run / "snapshot" / f"config-until-step-{step:06}.toml", before)
         write_text(file, config_text)
+
+
+def write_held_out(run: Path, ids: Sequence[str]) -> None:
+    """Keep which samples the run measures on; a resumed run holds the same ones out."""
+    write_json(run / HELD_OUT_FILE, sorted(ids))
+
+
+def read_held_out(run: Path) -> tuple[str, ...]:
+    """The ids that a run holds out. Raises DataError when the file is damaged."""
+    file = run / HELD_OUT_FILE
+    try:
+        return tuple(json.loads(file.read_bytes())) if file.is_file() else ()
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            "the list of held-out samples is damaged",
+            where=str(file),
+            fix="train anew",
+            run=(Command("train"),),
+        ) from error
 
 
 def environment() -> dict[str, str]:

@@ -1,12 +1,12 @@
 """The model that learns: the frozen UNet with its LoRA on the device, and the noise schedule."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from latentmill.cache.mapped import MappedCache
-from latentmill.cache.models.weights import ModelFiles, load_scheduler, load_unet
+from latentmill.cache.models.weights import ModelFiles, load_scheduler, load_unet, read_config
 from latentmill.datasets.errors import ModelError
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.words import counted
@@ -45,6 +45,7 @@ class Trainee:
     names: tuple[str, ...]
     schedule: NoiseSchedule
     num_timesteps: int
+    scheduler_config: Mapping[str, Any]
 
     @property
     def text_width(self) -> int:
@@ -65,6 +66,12 @@ class Trainee:
             )[0]
         wanted = target(schedule, batch.latents, batch.noise, at)
         return sample_losses(schedule, answer, wanted, at) * batch.weights
+
+    def ddim(self) -> Any:
+        """A sampler without chance, on the model's own noise schedule."""
+        from diffusers import DDIMScheduler
+
+        return DDIMScheduler.from_config(dict(self.scheduler_config), clip_sample=False)
 
     def take(self) -> LoraWeights:
         """Copy the LoRA to the CPU."""
@@ -95,7 +102,8 @@ def load_trainee(
         unet.enable_gradient_checkpointing()
     unet.to(hardware.device).train()
     _say_size(names, lora_parameters(unet))
-    return Trainee(unet, tuple(names), schedule, int(scheduler.config.num_train_timesteps))
+    num_timesteps = int(scheduler.config.num_train_timesteps)
+    return Trainee(unet, tuple(names), schedule, num_timesteps, read_config(files, "scheduler"))
 
 
 def require_fit(config: Any, cache: MappedCache, model: str) -> None:
