@@ -285,6 +285,10 @@ class TrainSettings(BaseModel):
     min_snr_gamma: float = Field(0.0, ge=0, description="Min-SNR weighting; 0 is off, 5 is usual.")
     noise_offset: float = Field(0.0, ge=0, le=1, description="Offset noise; 0 is off.")
     workers: int = Field(0, ge=0, description="Loader processes; 0 reads in the trainer.")
+    on_oom: Literal["adapt", "stop"] = Field(
+        "adapt",
+        description="No memory left: `adapt` halves the micro-batch, then checkpoints; or `stop`.",
+    )
     max_bad_steps: int = Field(
         3, ge=1, description="Non-finite steps in a row (each is not taken) that end the run."
     )

@@ -408,7 +408,7 @@ def test_a_full_memory_is_explained(
 
     monkeypatch.setattr(Trainee, "losses", fail)
     with pytest.raises(OutOfMemoryError, match="in the first step") as raised:
-        run_stage(work.stage())
+        run_stage(work.stage(on_oom="stop"))
     assert "1. close other programs" in raised.value.fix
     assert "2. train.gradient_checkpointing=true; 3. train.batch_size=2" in raised.value.fix
 

@@ -20,7 +20,7 @@ from tests.test_train import (
 
 from latentmill.datasets.errors import UsageError
 from latentmill.stages.settings import SampleSettings
-from latentmill.stages.training import loop as training_loop
+from latentmill.stages.training import stepping
 from latentmill.stages.training.preview import read_previews
 
 __all__ = ["lean_model", "work"]
@@ -40,13 +40,13 @@ def test_held_out_samples_are_never_trained_on_and_the_ledger_closes(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: set[str] = set()
-    backward = training_loop._backward
+    backward = stepping._backward
 
     def watched(job: Any, loaded: Any) -> Any:
         seen.update(loaded.batch.ids)
         return backward(job, loaded)
 
-    monkeypatch.setattr(training_loop, "_backward", watched)
+    monkeypatch.setattr(stepping, "_backward", watched)
     stage = work.stage(**MEASURED)
     report = stage.finish([run_stage(stage)])
     held_out = held_out_of(work.run_folder())

@@ -20,17 +20,16 @@ from latentmill.stages.training.checkpoint import (
     list_states,
     save_state,
 )
-from latentmill.stages.training.diffusion import seed_of
 from latentmill.stages.training.evaluation import HeldOutLoss, held_out_loss
 from latentmill.stages.training.interruption import stop_on_signals
 from latentmill.stages.training.job import Job
-from latentmill.stages.training.loader import Loaded
 from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics, with_held_out
-from latentmill.stages.training.optimisation import LearningRate, Optimiser, flat_sum
+from latentmill.stages.training.optimisation import LearningRate, Optimiser
 from latentmill.stages.training.out_of_memory import Phase
 from latentmill.stages.training.preview import draw_previews, save_previews
 from latentmill.stages.training.run_folder import BEST_FILE, LORA_FILE
-from latentmill.stages.training.step_window import SeenBatch, SeenStep, StepWindow
+from latentmill.stages.training.step_window import StepWindow
+from latentmill.stages.training.stepping import Walk, taken_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,26 +63,17 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
         MetricsLog(job.run, progress.step),
         Clock(progress),
     )
+    walk = Walk(job, optimiser, books.rate)
     _say_plan(job, books.rate)
     phase.name = f"in the first step after step {progress.step}"
-    batches: list[SeenBatch] = []
     with stop_on_signals() as stop:
         try:
-            for loaded in job.loaded(progress.step):
-                micro = loaded.micro
-                if stop.requested:
-                    raise KeyboardInterrupt
-                if loaded.batch is not None:
-                    batches.append(_backward(job, loaded))
-                if not micro.ends_step:
-                    continue
-                norm = _take_step(job, optimiser, books.rate.at(micro.step))
-                books.window.add(SeenStep(micro.step, tuple(batches), micro.step_samples, norm))
-                batches.clear()
-                samples_seen = progress.samples_seen + micro.step_samples
-                progress = replace(progress, step=micro.step + 1, samples_seen=samples_seen)
+            for seen in taken_steps(walk, progress.step, stop, phase):
+                books.window.add(seen)
+                samples_seen = progress.samples_seen + seen.samples
+                progress = replace(progress, step=seen.step + 1, samples_seen=samples_seen)
                 phase.name = f"after {counted(progress.step, 'step')}"
-                progress = _close_step(job, books, progress, norm)
+                progress = _close_step(job, books, progress, seen.norm)
                 tick(1)
                 if progress.best.is_exhausted(settings.patience):
                     _say_early_stop(progress)
@@ -198,33 +188,6 @@ def _restore(job: Job, optimiser: Optimiser, state: State | None) -> Progress:
     if job.hardware.scaler is not None and state.scaler:
         job.hardware.scaler.load_state_dict(dict(state.scaler))
     return state.progress
-
-
-def _backward(job: Job, loaded: Loaded) -> SeenBatch:
-    """Add a micro-batch's gradients: each sample of the step counts equally."""
-    import torch
-
-    batch, micro = loaded.batch, loaded.micro
-    assert batch is not None
-    # Whatever the model itself draws (a LoRA's dropout) depends on the step alone.
-    torch.manual_seed(seed_of("latentmill model", job.settings.seed, micro.step, micro.number))
-    losses = job.trainee.losses(batch, job.hardware)
-    loss = losses.sum() / micro.step_samples
-    scaler = job.hardware.scaler
-    (scaler.scale(loss) if scaler is not None else loss).backward()
-    return SeenBatch(batch.ids, losses.detach())
-
-
-def _take_step(job: Job, optimiser: Optimiser, rate: float) -> "Tensor":
-    """Sum the gradients over processes, step, and return their norm before clipping."""
-    hardware = job.hardware
-    if hardware.num_processes > 1:
-        flat_sum(optimiser.all_gradients(), hardware.accelerator.reduce)
-    if hardware.scaler is not None:
-        optimiser.unscale(hardware.scaler)
-    norm = optimiser.gradient_norm()
-    optimiser.step(rate, norm, job.settings.max_grad_norm, hardware.scaler)
-    return norm
 
 
 def _line(job: Job, progress: Progress, books: _Books, norm: "Tensor") -> StepMetrics:

@@ -11,9 +11,10 @@ from latentmill.stages.settings import TrainSettings
 
 @dataclass(slots=True)
 class Phase:
-    """What the trainer is doing, for the error."""
+    """What the trainer is doing, for the error; `is_adapted` when it has gone to smaller parts."""
 
     name: str
+    is_adapted: bool = False
 
 
 @contextmanager
@@ -23,6 +24,9 @@ def explained_memory(settings: TrainSettings, phase: Phase) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
+            if phase.is_adapted:  # What it has done itself is no advice.
+                done = {"batch_size": 1, "gradient_checkpointing": True}
+                settings = settings.model_copy(update=done)
             raise _explained(error, settings, phase) from error
         raise
 
