@@ -16,7 +16,7 @@ from latentmill.pipeline.tinysd.fitting import Plan, fit
 if TYPE_CHECKING:
     from diffusers import StableDiffusionPipeline
 
-NUM_POOL_PICTURES: Final = 4000
+NUM_POOL_PICTURES: Final = 8000
 MAX_WEIGHT: Final = 40.0
 WEIGHT_EXPONENT: Final = 0.75
 
@@ -51,6 +51,7 @@ def train_denoiser(pipeline: "StableDiffusionPipeline", course: Course, seed: in
         captions = [varied_caption(drawing, random) for drawing in batch.drawings]
         return denoising_loss(pipeline, batch.latents, captions, course.timestep_skew)
 
+    pipeline.unet.to(memory_format=torch.channels_last)  # A fifth faster on a CPU.
     weights = [*pipeline.unet.parameters(), *pipeline.text_encoder.parameters()]
     pipeline.unet.train()
     pipeline.text_encoder.train()
@@ -77,14 +78,15 @@ def encode_pool(
 def denoising_loss(
     pipeline: "StableDiffusionPipeline", latents: Tensor, captions: list[str], skew: float
 ) -> Tensor:
-    """Compare predicted with added noise at random timesteps.
+    """Compare predicted with added noise at random timesteps, one from each equal share of them.
 
     Weighted by the share of noise: captions matter where little of the picture is left, and
     count for nothing there without it.
     """
     noise = torch.randn_like(latents)
     num_timesteps = pipeline.scheduler.config.num_train_timesteps
-    timesteps = (num_timesteps * torch.rand(len(latents)) ** skew).long()
+    shares = (torch.arange(len(latents)) + torch.rand(len(latents))) / len(latents)
+    timesteps = (num_timesteps * shares**skew).long()
     noisy = pipeline.scheduler.add_noise(latents, noise, timesteps)
     predicted = pipeline.unet(noisy, timesteps, embed(pipeline, captions)).sample
     errors: Tensor = mse_loss(predicted, noise, reduction="none").mean(dim=(1, 2, 3))

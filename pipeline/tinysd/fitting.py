@@ -32,7 +32,7 @@ def fit(parameters: Iterable[Parameter], loss_of_batch: Callable[[], Tensor], pl
     No weight decay: it would shrink the embeddings of the words that never occur.
     """
     weights = list(parameters)
-    optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan))
     losses: list[float] = []
     for step in range(1, plan.num_steps + 1):

@@ -46,7 +46,7 @@ FULL: Final = Course(
 )
 CAPTIONER: Final = Plan("captioner", num_steps=2400, batch_size=32, learning_rate=1e-3)
 SHAPES: Final = Course(
-    Plan("shapes", num_steps=1000, batch_size=16, learning_rate=8e-4), SIZES_PX, 1.0
+    Plan("shapes", num_steps=4000, batch_size=16, learning_rate=1e-3), SIZES_PX, 1.0
 )
 """Outlines come late, and from the middle of the noise."""
 UNSEEN_SEED: Final = 1_000_003
