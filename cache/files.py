@@ -44,7 +44,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON with sorted keys: the same value gives the same bytes."""
-    write_text(path, json.dumps(value, sort_keys=True, indent=1) + "\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """The bytes that `write_json` writes."""
+    return (json.dumps(value, sort_keys=True, indent=1) + "\n").encode("ascii")
 
 
 def remove_leftovers(folder: Path) -> int:

@@ -34,6 +34,15 @@ class TrainedSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SampleKeys:
+    """What a sample is called and what its tensors depend on."""
+
+    id: str
+    latent_key: str
+    text_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextRecipe:
     """All that decides a text's embedding, the text aside."""
 
@@ -60,9 +69,10 @@ def text_key(captions: Sequence[str], recipe: TextRecipe) -> str:
     return digest("text", [FORMAT, list(captions), *values])
 
 
-def shard_key(bucket: str, entries: Iterable[tuple[str, str, str]]) -> str:
-    """Name a shard after its bucket and its samples' (id, latent_key, text_key), in order."""
-    return digest("shard", [FORMAT, bucket, [list(entry) for entry in entries]])
+def shard_key(bucket: str, samples: Iterable[SampleKeys]) -> str:
+    """Name a shard after its bucket and its samples' ids and keys, in order."""
+    entries = [[sample.id, sample.latent_key, sample.text_key] for sample in samples]
+    return digest("shard", [FORMAT, bucket, entries])
 
 
 def data_digest(samples: "Sequence[Sample]", sources: Sequence[TrainedSource]) -> str:

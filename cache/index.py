@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from latentmill.cache.files import write_json
-from latentmill.cache.fingerprints import FORMAT, digest
+from latentmill.cache.files import json_bytes, write_json
+from latentmill.cache.fingerprints import FORMAT, SampleKeys, digest
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.next_steps import Command
 
@@ -35,6 +35,11 @@ class Entry:
     details_offset: int
     details_bytes: int
     cut: str = ""
+
+    @property
+    def keys(self) -> SampleKeys:
+        """The sample and what its tensors depend on."""
+        return SampleKeys(self.id, self.latent_key, self.text_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class SetIndex:
 
 def write_shard_index(folder: Path, index: ShardIndex) -> None:
     """Write `NAME.json`; only when the shard itself is in place."""
-    write_json(folder / f"{index.name}.json", _sealed(asdict(index)))
+    write_json(folder / f"{index.name}.json", sealed(asdict(index)))
 
 
 def read_shard_index(path: Path) -> ShardIndex | None:
@@ -107,7 +112,7 @@ def read_shard_index(path: Path) -> ShardIndex | None:
 
     Raises DataError when the file is not what was written.
     """
-    values = _unsealed(path)
+    values = unsealed(path)
     if values is None:
         return None
     entries = tuple(Entry(**entry) for entry in values.pop("entries"))
@@ -140,23 +145,6 @@ def is_intact(folder: Path, index: ShardIndex) -> bool:
     return False
 
 
-def damaged_files(folder: Path) -> list[str]:
-    """Check every byte of every shard and index; return the names of those that are not sound.
-
-    Shards without an index (of a run that was killed) and foreign files do not count.
-    """
-    damaged = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            index = read_shard_index(path)
-        except DataError:
-            damaged.append(path.name)
-            continue
-        if index is not None and not is_intact(folder, index):
-            damaged.append(f"{index.name}.tar")
-    return damaged
-
-
 def file_sha256(path: Path) -> str:
     """Hash a file's bytes."""
     with path.open("rb") as stream:
@@ -171,7 +159,7 @@ def _sha256(path: Path, _modified_ns: int) -> str:
 
 def write_set_index(path: Path, index: SetIndex) -> None:
     """Write a work's index: the last file of a `cache` run."""
-    write_json(path, _sealed(asdict(index)))
+    write_json(path, sealed(asdict(index)))
 
 
 def read_set_index(path: Path) -> SetIndex:
@@ -180,7 +168,7 @@ def read_set_index(path: Path) -> SetIndex:
         raise UsageError(
             "nothing is cached yet", where=str(path), fix="encode first", run=(Command("cache"),)
         )
-    values = _unsealed(path)
+    values = unsealed(path)
     if values is None:
         raise DataError(
             "the cache was written by another version of latentmill",
@@ -195,20 +183,26 @@ def read_set_index(path: Path) -> SetIndex:
     return SetIndex(**values)
 
 
-def _sealed(values: dict[str, Any]) -> dict[str, Any]:
-    return {"format": FORMAT, "seal": digest("seal", values), **values}
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The object to write: the values, the format and the digest of the values."""
+    return {"format": FORMAT, "seal": digest("seal", dict(values)), **values}
 
 
-def _unsealed(path: Path) -> dict[str, Any] | None:
-    """Return the content without its seal; None when the format is another."""
+def unsealed(path: Path) -> dict[str, Any] | None:
+    """Return what was sealed into a JSON file; None when the format is another.
+
+    Raises DataError when a byte is not as it was written, were it a blank.
+    """
     try:
-        values = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        values = json.loads(content)
         found, seal = values.pop("format"), values.pop("seal")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(path) from error
     if found != FORMAT and isinstance(found, int):
         return None
-    if found != FORMAT or seal != digest("seal", values):
+    is_whole = seal == digest("seal", values) and content == json_bytes(sealed(values))
+    if found != FORMAT or not is_whole:
         raise _damaged(path)
     return dict(values)
 

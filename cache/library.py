@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from latentmill.cache.fingerprints import SampleKeys
 from latentmill.cache.index import Entry, ShardIndex, is_intact, read_shard_indexes
 from latentmill.cache.mapped import tensors_in
-from latentmill.cache.shards import SampleKeys
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +69,7 @@ def _indexed(shards: Iterable[ShardIndex]) -> Library:
     for index in by_name.values():
         for entry in index.entries:
             origin = _origin(index, entry)
-            samples.setdefault(SampleKeys(entry.id, entry.latent_key, entry.text_key), origin)
+            samples.setdefault(entry.keys, origin)
             latents.setdefault(entry.latent_key, origin)
             texts.setdefault(entry.text_key, origin)
     return Library(samples, latents, texts, by_name)

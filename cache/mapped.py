@@ -156,6 +156,12 @@ class MappedCache:
         tensors = tensors_in(self._map(shard), entry.tensors_offset)
         return SampleTensors(tensors["latent_mean"], tensors["latent_std"], tensors["text"])
 
+    def tensor_file(self, sample_id: str) -> bytes:
+        """Return a copy of the bytes of a sample's `.safetensors` member."""
+        shard = self._shard_of[sample_id]
+        entry = self._entries[shard][sample_id]
+        return self._map(shard)[entry.tensors_offset : entry.tensors_offset + entry.tensors_bytes]
+
     def details(self, sample_id: str) -> Mapping[str, Any]:
         """Return a sample's captions, original size, crop, bucket and keys."""
         shard = self._shard_of[sample_id]

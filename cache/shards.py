@@ -8,20 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from latentmill.cache.files import committed
-from latentmill.cache.fingerprints import shard_key
+from latentmill.cache.fingerprints import SampleKeys, shard_key
 from latentmill.cache.index import Entry, ShardIndex, file_sha256, write_shard_index
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class SampleKeys:
-    """What a sample is called and what its tensors depend on."""
-
-    id: str
-    latent_key: str
-    text_key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +30,7 @@ class EncodedSample:
 
 def shard_name(bucket: str, keys: Iterable[SampleKeys]) -> str:
     """Name a shard by its content before that exists: `512x512-0123456789ab`."""
-    key = shard_key(bucket, ((sample.id, sample.latent_key, sample.text_key) for sample in keys))
-    return f"{bucket}-{key[:12]}"
+    return f"{bucket}-{shard_key(bucket, keys)[:12]}"
 
 
 def write_shard(

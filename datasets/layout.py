@@ -40,9 +40,14 @@ class Layout:
         return self.work / "bucket" / "buckets.jsonl"
 
     @property
+    def cache_folder(self) -> Path:
+        """The folder of shards and of the records of works that use them."""
+        return self.shared_cache or self.work / "cache"
+
+    @property
     def shards(self) -> Path:
         """Encoded samples; may be shared by many works (`cache.dir`)."""
-        return (self.shared_cache or self.work / "cache") / "shards"
+        return self.cache_folder / "shards"
 
     @property
     def cache_index(self) -> Path:

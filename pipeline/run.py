@@ -18,7 +18,7 @@ from latentmill.pipeline.config import Config
 from latentmill.pipeline.console import print_report
 from latentmill.pipeline.engines import Engine
 from latentmill.pipeline.progress import shown_progress
-from latentmill.pipeline.stage import Stage
+from latentmill.pipeline.stage import Prepared, Stage
 from latentmill.pipeline.work_record import Claim, read_record, require_own, write_record
 
 
@@ -42,7 +42,7 @@ class Driver:
             for path in lock_paths(layout, stage.name):
                 locks.enter_context(held(path, f"latentmill {stage.name}"))
             remember(self.config)
-            units = stage.plan()
+            units = stage.prepare() if isinstance(stage, Prepared) else stage.plan()
             with shown_progress(self.console, stage.name, sum(unit.size for unit in units)) as tick:
                 results = list(self.engine(stage, units, tick))
             report = stage.finish(results)

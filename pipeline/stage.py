@@ -1,7 +1,7 @@
 """What a stage is: a plan of units, the work on one, and a report at the end."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from latentmill.datasets.records import Report
 
@@ -40,3 +40,11 @@ class Stage(Protocol[UnitT, ResultT]):
 
     def finish(self, results: Sequence[ResultT]) -> Report:
         """Merge what lies on disk into the stage's files; `results` are this run's. Idempotent."""
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A stage that makes ready before its first unit, under the locks of its folders."""
+
+    def prepare(self) -> Sequence[Unit]:
+        """Do what `plan` does, and whatever must be written or cleared away before the work."""

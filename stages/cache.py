@@ -26,6 +26,7 @@ from latentmill.cache.models.weights import (
     resolve,
 )
 from latentmill.cache.shards import EncodedSample, write_shard
+from latentmill.cache.works import own_record, record_work
 from latentmill.datasets.errors import DataError, LatentmillError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
@@ -97,7 +98,7 @@ class Cache:
     name: ClassVar[str] = "cache"
 
     def plan(self) -> Sequence[ShardUnit]:
-        """Return the shards that must be written; the caller holds the locks of both folders.
+        """Return the shards that must be written; nothing is changed.
 
         Raises DataError for captions that wait and pictures that changed, DiskFullError when
         there is no room, ModelError and UsageError.
@@ -105,10 +106,20 @@ class Cache:
         survey = self._survey()
         require_unchanged([one.sample for one in survey.wanted], self._load_rules)
         units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
-        for folder in {self.layout.shards, self._folder}:
-            remove_leftovers(folder)
         needed_bytes = estimated_bytes(units, self._files, self.settings.dtype)
         require_room(self.layout.shards, needed_bytes)
+        return units
+
+    def prepare(self) -> Sequence[ShardUnit]:
+        """Plan, record what is used and will be written, clear away what a killed run left.
+
+        The caller holds the locks of both folders.
+        """
+        units = self.plan()
+        with explained_failures(self.layout.cache_folder):
+            for folder in {self.layout.shards, self._folder}:
+                remove_leftovers(folder)
+            record_work(self.layout, self._used(), [unit.name for unit in units])
         return units
 
     def work(self, unit: ShardUnit, tick: Callable[[int], None]) -> ShardResult:
@@ -139,7 +150,10 @@ class Cache:
         with explained_failures(self._folder):
             extras = self._write_extras(survey)
             index = self._set_index(survey, extras)
+            used = [stamp.name for stamp in index.shards]
+            record_work(self.layout, used, used)
             write_set_index(self.layout.cache_index, index)
+            record_work(self.layout, used, ())
         load_encoders.cache_clear()
         return Report(
             stage=self.name,
@@ -149,6 +163,14 @@ class Cache:
             fingerprint=index.digest,
             next_steps=_next_steps(self.layout, index),
         )
+
+    def _used(self) -> list[str]:
+        """Name the shards that the last finished run uses."""
+        index = _previous(self.layout.cache_index)
+        if index is not None:
+            return [stamp.name for stamp in index.shards]
+        record = own_record(self.layout)
+        return list(record.shards) if record is not None else []
 
     @property
     def _folder(self) -> Path:

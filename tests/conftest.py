@@ -118,7 +118,7 @@ class PictureSet:
     def cached(self, **changes: Any) -> Report:
         """Validate, then run the whole stage in this process."""
         stage = self.validated().stage(**changes)
-        return stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+        return stage.finish([stage.work(unit, lambda _: None) for unit in stage.prepare()])
 
     def shard_bytes(self) -> dict[str, bytes]:
         """Every file in the shards' folder."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from latentmill.cache.files import TEMPORARY_SUFFIX
-from latentmill.cache.index import damaged_files
 from latentmill.cache.mapped import MappedCache
+from latentmill.cache.verification import check_shards
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.next_steps import Command
 
@@ -53,7 +53,7 @@ def test_processes_and_threads_do_not_change_a_byte(encoded_set: "PictureSet") -
 _PROGRAM = """
 import pickle, sys
 stage = pickle.load(sys.stdin.buffer)
-stage.finish([stage.work(unit, lambda _: None) for unit in stage.plan()])
+stage.finish([stage.work(unit, lambda _: None) for unit in stage.prepare()])
 """
 
 
@@ -129,7 +129,7 @@ def test_only_the_damaged_shard_is_encoded_again_and_the_reader_names_it(
     path = sorted(layout.shards.glob(f"*{suffix}"))[1]
     damage(path)
     if not (damage is _delete and suffix == ".json"):
-        assert damaged_files(layout.shards) == [path.name]
+        assert [one.path for one in check_shards(layout.shards).faults] == [path]
     with pytest.raises(DataError) as caught:
         cache = MappedCache.open(layout.cache_index, layout.shards)
         for sample in cache.samples:
@@ -140,7 +140,7 @@ def test_only_the_damaged_shard_is_encoded_again_and_the_reader_names_it(
     assert report.counts["shards_written"] == 1
     assert report.counts["encoded_latents"] == report.counts["samples"] - 3
     assert encoded_set.shard_bytes() == unbroken
-    assert damaged_files(layout.shards) == []
+    assert check_shards(layout.shards).faults == ()
 
 
 @pytest.mark.parametrize("damage", [_cut_short, _flip_a_bit])

@@ -9,8 +9,9 @@ import torch
 import webdataset
 from safetensors.torch import load
 
+from latentmill.cache.fingerprints import SampleKeys
 from latentmill.cache.index import is_intact, read_shard_index
-from latentmill.cache.shards import EncodedSample, SampleKeys, shard_name, write_shard
+from latentmill.cache.shards import EncodedSample, shard_name, write_shard
 
 KEYS = [SampleKeys(f"p{index:015x}", f"latent {index}", f"text {index}") for index in range(3)]
 

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from latentmill.cache.files import write_bytes
-from latentmill.cache.fingerprints import data_digest
+from latentmill.cache.fingerprints import SampleKeys, data_digest
 from latentmill.cache.index import (
     CachedSample,
     FileStamp,
@@ -26,7 +26,7 @@ from latentmill.cache.index import (
     read_set_index,
     write_set_index,
 )
-from latentmill.cache.shards import EncodedSample, SampleKeys, write_shard
+from latentmill.cache.shards import EncodedSample, write_shard
 from latentmill.cache.tensor_file import tensor_bytes
 from latentmill.datasets.errors import (
     DataError,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from latentmill.cache.fingerprints import TextRecipe, latent_key, text_key
+from latentmill.cache.fingerprints import SampleKeys, TextRecipe, latent_key, text_key
 from latentmill.cache.library import Library, Origin, read_library
 from latentmill.cache.models.weight_hashes import EncoderHashes
-from latentmill.cache.shards import SampleKeys, shard_name
+from latentmill.cache.shards import shard_name
 from latentmill.datasets.buckets import BucketRules, Placement, place
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash

@@ -1,0 +1,1 @@
+"""`latentmill cache` and what looks after a cache: verify, stats, gc, export, import-kohya."""
