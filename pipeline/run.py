@@ -49,7 +49,7 @@ class Driver:
             report = replace(
                 report, seconds=round(time.perf_counter() - started, 3), versions=versions()
             )
-            write_json(layout.report(stage.name), report.to_json())
+            write_json(layout.report(report.stage), report.to_json())
         print_report(self.console, report, self.spell)
         return report
 

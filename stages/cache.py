@@ -25,6 +25,7 @@ from latentmill.cache.models.weights import (
     require_one_text_encoder,
     resolve,
 )
+from latentmill.cache.part import Part
 from latentmill.cache.shards import EncodedSample, write_shard
 from latentmill.cache.works import own_record, record_work
 from latentmill.datasets.errors import DataError, LatentmillError, UsageError
@@ -95,32 +96,31 @@ class Cache:
     caption: CaptionSettings
     model: ModelSettings
     sample: SampleSettings
+    part: Part | None = None
     name: ClassVar[str] = "cache"
 
     def plan(self) -> Sequence[ShardUnit]:
-        """Return the shards that must be written; nothing is changed.
+        """Return the shards that must be written (of a part: its share); nothing is changed.
 
         Raises DataError for captions that wait and pictures that changed, DiskFullError when
         there is no room, ModelError and UsageError.
         """
-        survey = self._survey()
-        require_unchanged([one.sample for one in survey.wanted], self._load_rules)
-        units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
-        needed_bytes = estimated_bytes(units, self._files, self.settings.dtype)
-        require_room(self.layout.shards, needed_bytes)
-        return units
+        units = self._missing()
+        return self._share(units, self._order(units))
 
     def prepare(self) -> Sequence[ShardUnit]:
         """Plan, record what is used and will be written, clear away what a killed run left.
 
-        The caller holds the locks of both folders.
+        The caller holds the locks of both folders. Parts clear nothing: others are at work.
         """
-        units = self.plan()
+        units = self._missing()
+        order = self._order(units)
         with explained_failures(self.layout.cache_folder):
-            for folder in {self.layout.shards, self._folder}:
-                remove_leftovers(folder)
-            record_work(self.layout, self._used(), [unit.name for unit in units])
-        return units
+            if self.part is None:
+                for folder in {self.layout.shards, self._folder}:
+                    remove_leftovers(folder)
+            record_work(self.layout, self._used(), order)
+        return self._share(units, order)
 
     def work(self, unit: ShardUnit, tick: Callable[[int], None]) -> ShardResult:
         """Encode one shard and commit it."""
@@ -144,9 +144,15 @@ class Cache:
         )
 
     def finish(self, results: Sequence[ShardResult]) -> Report:
-        """Write the set's extras and index; everything must be in shards by now."""
+        """Write the set's extras and index; everything must be in shards by now.
+
+        A part that others still work beside only reports: the last of them writes the index.
+        """
         survey = self._survey()
-        _require_complete(survey)
+        missing = [one for one in survey.wanted if one.keys not in survey.library.samples]
+        if missing and self.part is not None:
+            return _part_report(self.part, survey, len(missing), results)
+        _require_complete(survey, missing)
         with explained_failures(self._folder):
             extras = self._write_extras(survey)
             index = self._set_index(survey, extras)
@@ -163,6 +169,29 @@ class Cache:
             fingerprint=index.digest,
             next_steps=_next_steps(self.layout, index),
         )
+
+    def _missing(self) -> list[ShardUnit]:
+        """All shards that must be written, by whichever part."""
+        survey = self._survey()
+        require_unchanged([one.sample for one in survey.wanted], self._load_rules)
+        units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
+        needed_bytes = estimated_bytes(units, self._files, self.settings.dtype)
+        require_room(self.layout.shards, needed_bytes)
+        return units
+
+    def _order(self, units: Sequence[ShardUnit]) -> tuple[str, ...]:
+        """The whole plan's shards: as the first part recorded them, also those that are done."""
+        record = own_record(self.layout)  # Read last: a shard is there only after its record.
+        names = [unit.name for unit in units]
+        if record is not None and set(names) <= set(record.planned):
+            return record.planned
+        return tuple(names)
+
+    def _share(self, units: Sequence[ShardUnit], order: Sequence[str]) -> Sequence[ShardUnit]:
+        if self.part is None:
+            return units
+        places = {name: place for place, name in enumerate(order)}
+        return [unit for unit in units if self.part.takes(places[unit.name])]
 
     def _used(self) -> list[str]:
         """Name the shards that the last finished run uses."""
@@ -263,8 +292,7 @@ def _ticked(
         tick(1)
 
 
-def _require_complete(survey: Survey) -> None:
-    missing = [one for one in survey.wanted if one.keys not in survey.library.samples]
+def _require_complete(survey: Survey, missing: Sequence[Wanted]) -> None:
     if missing:
         raise LatentmillError(
             f"{len(missing)} of {counted(len(survey.wanted), 'sample')} not encoded yet",
@@ -272,6 +300,26 @@ def _require_complete(survey: Survey) -> None:
             fix="encode the rest",
             run=(Command("cache"),),
         )
+
+
+def _part_report(
+    part: Part, survey: Survey, num_missing: int, results: Sequence[ShardResult]
+) -> Report:
+    """Report a part that ends before the others; its file is not that of the whole stage."""
+    return Report(
+        stage=f"cache/{part.label}",
+        ok=True,
+        counts={
+            "samples": len(survey.wanted) - num_missing,
+            "waiting_for_other_parts": num_missing,
+            "encoded_latents": sum(result.encoded_latents for result in results),
+            "encoded_texts": len({key for result in results for key in result.encoded_texts}),
+            "shards_written": len(results),
+        },
+        next_steps=(
+            "the part that ends last writes the index; if none did, run `latentmill cache` once",
+        ),
+    )
 
 
 def _previous(path: Path) -> SetIndex | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from latentmill.cache.lock import held
+from latentmill.cache.part import Part
 from latentmill.datasets.errors import UsageError
 
 
@@ -68,3 +69,39 @@ def test_a_file_left_behind_is_taken_over(tmp_path: Path, left: bytes) -> None:
     path.write_bytes(left)
     with held(path, "next"):
         assert b'"next"' in path.read_bytes()
+
+
+def test_parts_of_one_plan_work_side_by_side_and_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with held(path, "first", Part(1, 2)), held(path, "second", Part(2, 2)):
+        for refused in (None, Part(1, 2), Part(2, 2), Part(3, 3)):
+            with (
+                pytest.raises(UsageError, match="at work in this folder") as caught,
+                held(path, "late", refused),
+            ):
+                pass
+            assert "(process " in caught.value.what
+    assert list(tmp_path.iterdir()) == []
+    with held(path, "whole"), pytest.raises(UsageError, match="whole"), held(path, "", Part(1, 2)):
+        pass
+
+
+def test_a_whole_run_waits_for_the_last_part(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first, second = held(path, "first", Part(1, 2)), held(path, "second", Part(2, 2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(UsageError, match="second"), held(path, "whole"):
+        pass
+    with held(path, "first again", Part(1, 2)):
+        pass
+    second.__exit__(None, None, None)
+    with held(path, "whole"):
+        pass
+
+
+def test_a_part_that_was_killed_frees_its_place(tmp_path: Path) -> None:
+    (tmp_path / "lock.part-1-of-3").write_text("{}")
+    with held(tmp_path / "lock", "two", Part(1, 2)):
+        pass
