@@ -32,14 +32,27 @@ class TrainedSource(Protocol):
     def is_regularisation(self) -> bool:
         """Pictures of the class."""
 
+    @property
+    def crop_anchor(self) -> str:
+        """What stays of a picture that is cut: `centre` or `top`."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleKeys:
-    """What a sample is called and what its tensors depend on."""
+    """What a sample is called and what its tensors depend on.
+
+    `flipped_key` names the latent of the mirror image; empty where there is none.
+    """
 
     id: str
     latent_key: str
     text_key: str
+    flipped_key: str = ""
+
+    @property
+    def latent_keys(self) -> tuple[str, ...]:
+        """The latents of the sample: the picture, then its mirror image."""
+        return (self.latent_key, self.flipped_key) if self.flipped_key else (self.latent_key,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class TextRecipe:
     weights: str
     clip_skip: int
     dtype: str
+    chunks: int = 1
 
 
 def digest(kind: str, value: Any) -> str:
@@ -58,20 +72,30 @@ def digest(kind: str, value: Any) -> str:
     return hashlib.sha256(content.encode("ascii")).hexdigest()
 
 
-def latent_key(pixels: str, placement: Placement, vae: str, dtype: str) -> str:
+def latent_key(
+    pixels: str, placement: Placement, vae: str, dtype: str, is_flipped: bool = False
+) -> str:
     """Name the latent of a picture with these decoded pixels, placed so, encoded by this VAE."""
-    return digest("latent", [FORMAT, pixels, placement.recipe, vae, dtype])
+    values = [FORMAT, pixels, placement.recipe, vae, dtype]
+    return digest("latent", [*values, "flipped"] if is_flipped else values)
+
+
+def imported_key(content: str, dtype: str, is_flipped: bool = False) -> str:
+    """Name a latent that another program encoded, by its content."""
+    return digest("imported latent", [FORMAT, content, dtype, is_flipped])
 
 
 def text_key(captions: Sequence[str], recipe: TextRecipe) -> str:
     """Name the embedding of the final captions of one picture."""
     values = [recipe.tokenizer, recipe.weights, recipe.clip_skip, recipe.dtype]
-    return digest("text", [FORMAT, list(captions), *values])
+    # What came later is left out where it changes nothing: older entries keep their names.
+    later = [recipe.chunks] if recipe.chunks != 1 else []
+    return digest("text", [FORMAT, list(captions), *values, *later])
 
 
 def shard_key(bucket: str, samples: Iterable[SampleKeys]) -> str:
     """Name a shard after its bucket and its samples' ids and keys, in order."""
-    entries = [[sample.id, sample.latent_key, sample.text_key] for sample in samples]
+    entries = [[one.id, one.latent_key, one.text_key, *one.latent_keys[1:]] for one in samples]
     return digest("shard", [FORMAT, bucket, entries])
 
 
@@ -102,4 +126,5 @@ def _sample_values(sample: "Sample", sources: Sequence[TrainedSource]) -> list[A
         source.repeats,
         source.weight,
         source.is_regularisation,
+        *([] if source.crop_anchor == "centre" else [source.crop_anchor]),
     ]

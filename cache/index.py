@@ -21,10 +21,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class TextVariant:
+    """One text of a sample: its key, and the end of it that the encoder has no room for."""
+
+    key: str
+    cut: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One sample in a shard: its keys and where its two members begin in the tar, in bytes.
 
-    `cut` is the end of the caption that the text encoder has no room for.
+    `cut` is the end of the caption that the text encoder has no room for. `variants` are listed
+    only where there are several.
     """
 
     id: str
@@ -35,11 +44,18 @@ class Entry:
     details_offset: int
     details_bytes: int
     cut: str = ""
+    flipped_key: str = ""
+    variants: tuple[TextVariant, ...] = ()
 
     @property
     def keys(self) -> SampleKeys:
         """The sample and what its tensors depend on."""
-        return SampleKeys(self.id, self.latent_key, self.text_key)
+        return SampleKeys(self.id, self.latent_key, self.text_key, self.flipped_key)
+
+    @property
+    def texts(self) -> tuple[TextVariant, ...]:
+        """Its texts, in the order of the stored embeddings."""
+        return self.variants or (TextVariant(self.text_key, self.cut),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +120,9 @@ class SetIndex:
 
 def write_shard_index(folder: Path, index: ShardIndex) -> None:
     """Write `NAME.json`; only when the shard itself is in place."""
-    write_json(folder / f"{index.name}.json", sealed(asdict(index)))
+    values = asdict(index)
+    values["entries"] = [_entry_values(entry) for entry in index.entries]
+    write_json(folder / f"{index.name}.json", sealed(values))
 
 
 def read_shard_index(path: Path) -> ShardIndex | None:
@@ -115,8 +133,24 @@ def read_shard_index(path: Path) -> ShardIndex | None:
     values = unsealed(path)
     if values is None:
         return None
-    entries = tuple(Entry(**entry) for entry in values.pop("entries"))
+    entries = tuple(entry_from(entry) for entry in values.pop("entries"))
     return ShardIndex(**values, entries=entries)
+
+
+def entry_from(values: Mapping[str, Any]) -> Entry:
+    """Make an entry of its JSON object."""
+    variants = tuple(TextVariant(**variant) for variant in values.get("variants", ()))
+    return Entry(**{**values, "variants": variants})
+
+
+def _entry_values(entry: Entry) -> dict[str, Any]:
+    """The JSON object of an entry; what came later is left out where it says nothing."""
+    values = asdict(entry)
+    return {
+        name: value
+        for name, value in values.items()
+        if value or name not in ("flipped_key", "variants")
+    }
 
 
 def read_shard_indexes(folder: Path) -> Iterator[ShardIndex]:

@@ -4,13 +4,14 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from latentmill.cache.fingerprints import SampleKeys
 from latentmill.cache.index import Entry, ShardIndex, is_intact, read_shard_indexes
 from latentmill.cache.mapped import tensors_in
+from latentmill.cache.shards import LATENT_SUFFIXES
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +21,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where encoded tensors lie: a member of a shard. `cut` belongs to its text."""
+    """Where encoded tensors lie: a member of a shard.
+
+    `suffix` ends the names of a latent's tensors; `variant` is the row of a text, `cut` its end.
+    """
 
     shard: str
     offset: int
     bytes: int
-    cut: str
+    suffix: str = ""
+    variant: int = 0
+    cut: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,11 @@ def read_library(folder: Path, needed: Collection[SampleKeys], texts: Collection
 
     `texts` are further text keys. A damaged shard counts as absent, and stays where it is.
     """
-    keys = {key for sample in needed for key in (sample.latent_key, sample.text_key)} | set(texts)
+    keys = {key for sample in needed for key in (*sample.latent_keys, sample.text_key)} | set(texts)
     useful = [
         index
         for index in read_shard_indexes(folder)
-        if any(not keys.isdisjoint((entry.latent_key, entry.text_key)) for entry in index.entries)
+        if any(not keys.isdisjoint(_all_keys(entry)) for entry in index.entries)
     ]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         intact = pool.map(lambda index: is_intact(folder, index), useful)
@@ -68,12 +74,14 @@ def _indexed(shards: Iterable[ShardIndex]) -> Library:
     by_name = {index.name: index for index in shards}
     for index in by_name.values():
         for entry in index.entries:
-            origin = _origin(index, entry)
+            origin = Origin(index.name, entry.tensors_offset, entry.tensors_bytes, cut=entry.cut)
             samples.setdefault(entry.keys, origin)
-            latents.setdefault(entry.latent_key, origin)
-            texts.setdefault(entry.text_key, origin)
+            for key, suffix in zip(entry.keys.latent_keys, LATENT_SUFFIXES, strict=False):
+                latents.setdefault(key, replace(origin, suffix=suffix))
+            for row, text in enumerate(entry.texts):
+                texts.setdefault(text.key, replace(origin, variant=row, cut=text.cut))
     return Library(samples, latents, texts, by_name)
 
 
-def _origin(index: ShardIndex, entry: Entry) -> Origin:
-    return Origin(index.name, entry.tensors_offset, entry.tensors_bytes, entry.cut)
+def _all_keys(entry: Entry) -> list[str]:
+    return [*entry.keys.latent_keys, entry.text_key, *(text.key for text in entry.variants)]

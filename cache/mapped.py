@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SampleTensors:
-    """One sample in its stored dtype; latents are unscaled."""
+    """One sample in its stored dtype; latents are unscaled.
+
+    A latent that is one draw of another program has a `latent_std` of zeros. `flipped_*` are those
+    of the mirror image, if it was encoded; `loss_mask` is 0 where a padded picture is grey.
+    """
 
     latent_mean: "torch.Tensor"
     """[4, h, w]"""
@@ -34,6 +38,10 @@ class SampleTensors:
     """[4, h, w]"""
     text: "torch.Tensor"
     """[variants, tokens, width]"""
+    flipped_mean: "torch.Tensor | None" = None
+    flipped_std: "torch.Tensor | None" = None
+    loss_mask: "torch.Tensor | None" = None
+    """[h, w]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,17 @@ class MappedCache:
         shard = self._shard_of[sample_id]
         entry = self._entries[shard][sample_id]
         tensors = tensors_in(self._map(shard), entry.tensors_offset)
-        return SampleTensors(tensors["latent_mean"], tensors["latent_std"], tensors["text"])
+        mean, flipped = tensors["latent_mean"], tensors.get("latent_mean_flipped")
+        return SampleTensors(
+            latent_mean=mean,
+            latent_std=tensors.get("latent_std", mean.new_zeros(()).expand_as(mean)),
+            text=tensors["text"],
+            flipped_mean=flipped,
+            flipped_std=None
+            if flipped is None
+            else tensors.get("latent_std_flipped", mean.new_zeros(()).expand_as(mean)),
+            loss_mask=tensors.get("loss_mask"),
+        )
 
     def tensor_file(self, sample_id: str) -> bytes:
         """Return a copy of the bytes of a sample's `.safetensors` member."""

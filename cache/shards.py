@@ -5,27 +5,42 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from latentmill.cache.files import committed
 from latentmill.cache.fingerprints import SampleKeys, shard_key
-from latentmill.cache.index import Entry, ShardIndex, file_sha256, write_shard_index
+from latentmill.cache.index import (
+    Entry,
+    ShardIndex,
+    TextVariant,
+    file_sha256,
+    write_shard_index,
+)
 
 if TYPE_CHECKING:
     import torch
 
 
+LATENT_SUFFIXES: Final = ("", "_flipped")
+"""Ends of the names of a picture's tensors, `latent_mean` and `latent_std`, and its mirror's."""
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedSample:
-    """A sample ready to be written: `latent_mean`, `latent_std` [4, h, w], `text` [1, n, width].
+    """A sample ready to be written.
 
-    `details` become `ID.json`; `cut` is the part of the caption that was cut off.
+    Tensors: `latent_mean`, `latent_std` [4, h, w], the same with `_flipped` for the mirror image,
+    `loss_mask` [h, w] of a padded picture, `text` [variants, n, width]. `details` become `ID.json`;
+    `texts` are the keys of the variants and what of each was cut off.
     """
 
     keys: SampleKeys
     tensors: "Mapping[str, torch.Tensor]"
     details: Mapping[str, Any]
-    cut: str
+    texts: tuple[TextVariant, ...]
+
+
+_Written: TypeAlias = tuple[SampleKeys, tuple[TextVariant, ...]]
 
 
 def shard_name(bucket: str, keys: Iterable[SampleKeys]) -> str:
@@ -54,9 +69,7 @@ def write_shard(
     return index
 
 
-def _write_members(
-    stream: BinaryIO, samples: Iterable[EncodedSample]
-) -> list[tuple[SampleKeys, str]]:
+def _write_members(stream: BinaryIO, samples: Iterable[EncodedSample]) -> list[_Written]:
     """Write two members per sample; times, owner and mode are fixed so that bytes repeat."""
     from safetensors.torch import save
     from webdataset import TarWriter
@@ -72,11 +85,11 @@ def _write_members(
                     "safetensors": save(dict(sample.tensors), metadata={"format": "pt"}),
                 }
             )
-            written.append((sample.keys, sample.cut))
+            written.append((sample.keys, sample.texts))
     return written
 
 
-def _located(path: Path, written: list[tuple[SampleKeys, str]]) -> tuple[Entry, ...]:
+def _located(path: Path, written: list[_Written]) -> tuple[Entry, ...]:
     with tarfile.open(path) as tar:
         members = {member.name: member for member in tar}
     return tuple(
@@ -88,7 +101,9 @@ def _located(path: Path, written: list[tuple[SampleKeys, str]]) -> tuple[Entry, 
             tensors_bytes=members[f"{keys.id}.safetensors"].size,
             details_offset=members[f"{keys.id}.json"].offset_data,
             details_bytes=members[f"{keys.id}.json"].size,
-            cut=cut,
+            cut=next((text.cut for text in texts if text.cut), ""),
+            flipped_key=keys.flipped_key,
+            variants=texts if len(texts) > 1 else (),
         )
-        for keys, cut in written
+        for keys, texts in written
     )

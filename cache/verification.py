@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from latentmill.cache.index import (
-    Entry,
     FileStamp,
     SetIndex,
     ShardIndex,
+    entry_from,
     file_sha256,
     read_set_index,
     read_shard_index,
@@ -131,7 +131,7 @@ def _would_be_ours(path: Path) -> bool:
     """Whether the name vouches for this format version, whatever number stands in the index."""
     try:
         values = json.loads(path.read_bytes())
-        keys = [Entry(**entry).keys for entry in values["entries"]]
+        keys = [entry_from(entry).keys for entry in values["entries"]]
         return path.stem == shard_name(values["bucket"], keys)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -1,14 +1,16 @@
-"""Spread a stage's units over this process or over several."""
+"""Spread a stage's units over this process, over several, or over Ray's."""
 
+import logging
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
-from latentmill.datasets.errors import LatentmillError
+from latentmill.datasets.errors import LatentmillError, UsageError
 from latentmill.pipeline.stage import Stage, Tick
 from latentmill.stages.settings import EngineSettings
 
@@ -19,6 +21,8 @@ def choose_engine(settings: EngineSettings) -> Engine:
     """The engine that the settings name."""
     if settings.kind == "serial":
         return serial
+    if settings.kind == "ray":
+        return lambda stage, units, tick: ray_tasks(stage, units, tick, settings.workers)
     workers = settings.workers or os.cpu_count() or 1
     return lambda stage, units, tick: processes(stage, units, tick, workers)
 
@@ -55,14 +59,76 @@ def processes(
             yield result
     except BrokenProcessPool:
         undone = [unit.label for future, unit in futures.items() if not future.done()]
-        raise LatentmillError(
-            "a worker process died (killed, out of memory, or a crash inside a library)",
-            where=f"stage {stage.name}, one of: {', '.join(undone[:5]) or 'the last units'}",
-            fix="run the command again: it goes on where it stopped; "
-            "with --set engine.kind=serial the culprit is the last unit named",
-        ) from None
+        raise _worker_died(stage, undone) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ray_tasks(
+    stage: Stage[Any, Any], units: Sequence[Any], tick: Tick, workers: int
+) -> Iterator[Any]:
+    """Do units as Ray tasks: on the cluster of RAY_ADDRESS, else on this machine's cores.
+
+    The machines of a cluster must see the same folders. Raises like `processes`.
+    """
+    with _open_ray(workers) as ray:
+        num_gpus = int(stage.name == "cache" and ray.cluster_resources().get("GPU", 0) >= 1)
+        task, shared = ray.remote(num_cpus=1, num_gpus=num_gpus)(_work_on), ray.put(stage)
+        waiting = {task.remote(shared, unit): unit for unit in units}
+        while waiting:
+            (done,), _ = ray.wait(list(waiting), num_returns=1)
+            try:
+                result = ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.WorkerCrashedError:
+                raise _worker_died(stage, [unit.label for unit in waiting.values()]) from None
+            tick(waiting.pop(done).size)
+            yield result
+
+
+@contextmanager
+def _open_ray(workers: int) -> Iterator[Any]:
+    """Join or start Ray, quietly; what was started is ended. UsageError where it is missing."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise UsageError(
+            "engine.kind is ray, but Ray is not installed",
+            expected="the extra `ray`",
+            fix="pip install 'latentmill[ray]', or use --set engine.kind=processes",
+        ) from None
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        own = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers or None}
+        try:
+            quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+            ray.init(include_dashboard=False, **quiet, **own)
+        except Exception as error:
+            raise LatentmillError(
+                f"Ray did not start: {error}",
+                fix="see that the cluster of RAY_ADDRESS is up, or that this machine is not "
+                "overloaded; or use --set engine.kind=processes",
+            ) from error
+    try:
+        yield ray
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _work_on(stage: Stage[Any, Any], unit: Any) -> Any:
+    return stage.work(unit, lambda _: None)
+
+
+def _worker_died(stage: Stage[Any, Any], undone: Sequence[str]) -> LatentmillError:
+    return LatentmillError(
+        "a worker process died (killed, out of memory, or a crash inside a library)",
+        where=f"stage {stage.name}, one of: {', '.join(undone[:5]) or 'the last units'}",
+        fix="run the command again: it goes on where it stopped; "
+        "with --set engine.kind=serial the culprit is the last unit named",
+    )
 
 
 _stage: Stage[Any, Any] | None = None

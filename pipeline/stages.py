@@ -66,7 +66,7 @@ def _caption(config: Config, choice: Choice) -> Stage[Any, Any]:
 def _bucket(config: Config, _: Choice) -> Stage[Any, Any]:
     from latentmill.stages.bucket import Bucket
 
-    return Bucket(config.layout(), config.sources(), config.bucket)
+    return Bucket(config.layout(), config.sources(), config.bucket, config.train.batch_size)
 
 
 def _cache(config: Config, _: Choice) -> Stage[Any, Any]:

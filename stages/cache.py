@@ -16,7 +16,6 @@ from latentmill.cache.index import (
     read_set_index,
     write_set_index,
 )
-from latentmill.cache.library import Library
 from latentmill.cache.models.part_configs import VaeConfig
 from latentmill.cache.models.weight_hashes import encoder_hashes
 from latentmill.cache.models.weights import (
@@ -28,20 +27,29 @@ from latentmill.cache.models.weights import (
 from latentmill.cache.part import Part
 from latentmill.cache.shards import EncodedSample, write_shard
 from latentmill.cache.works import own_record, record_work
-from latentmill.datasets.errors import DataError, LatentmillError, UsageError
+from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command, NextStep, step
-from latentmill.datasets.records import Problem, Report
+from latentmill.datasets.records import Report
 from latentmill.datasets.words import counted
+from latentmill.stages.encoding.cache_report import (
+    ShardResult,
+    Survey,
+    caption_problems,
+    counts,
+    part_report,
+    require_complete,
+    shard_result,
+)
 from latentmill.stages.encoding.encode_unit import Workbench, encode_unit
 from latentmill.stages.encoding.encoders import Encoders, EncoderSettings, load_encoders, repeatable
-from latentmill.stages.encoding.extras import ExtrasPlan, Surroundings, plan_extras, write_extras
+from latentmill.stages.encoding.extras import Surroundings, plan_extras, write_extras
 from latentmill.stages.encoding.geometry import estimated_bytes, require_fitting_step
+from latentmill.stages.encoding.imported import read_imported
 from latentmill.stages.encoding.survey import (
     Recipe,
     ShardUnit,
-    Wanted,
     bucket_rules,
     library_for,
     load_rules,
@@ -63,25 +71,6 @@ from latentmill.stages.settings import (
 from latentmill.stages.training.run_folder import latest_run_of
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardResult:
-    """A shard that was written, and what of it was encoded rather than copied."""
-
-    shard: str
-    encoded_latents: int
-    encoded_texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What a work needs, what of it is there, and the extras that belong to it."""
-
-    wanted: tuple[Wanted, ...]
-    recipe: Recipe
-    library: Library
-    extras: ExtrasPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +125,7 @@ class Cache:
             samples = _ticked(encode_unit(unit, bench), tick)
             index = write_shard(shards, unit.name, unit.bucket, samples)
         _log.info("%s: %s, %.1f MiB", unit.name, counted(unit.size, "sample"), index.bytes / 2**20)
-        new_texts = {t.wanted.keys.text_key for t in unit.tasks if t.text_from is None}
-        return ShardResult(
-            shard=unit.name,
-            encoded_latents=sum(task.latent_from is None for task in unit.tasks),
-            encoded_texts=tuple(sorted(new_texts)),
-        )
+        return shard_result(unit)
 
     def finish(self, results: Sequence[ShardResult]) -> Report:
         """Write the set's extras and index; everything must be in shards by now.
@@ -149,10 +133,9 @@ class Cache:
         A part that others still work beside only reports: the last of them writes the index.
         """
         survey = self._survey()
-        missing = [one for one in survey.wanted if one.keys not in survey.library.samples]
-        if missing and self.part is not None:
-            return _part_report(self.part, survey, len(missing), results)
-        _require_complete(survey, missing)
+        if self.part is not None and survey.missing:
+            return part_report(self.part, survey, results)
+        require_complete(survey)
         with explained_failures(self._folder):
             extras = self._write_extras(survey)
             index = self._set_index(survey, extras)
@@ -164,8 +147,8 @@ class Cache:
         return Report(
             stage=self.name,
             ok=True,
-            counts=_counts(index, results),
-            problems=tuple(_cut_captions(survey)),
+            counts=counts(index, survey, results),
+            problems=tuple(caption_problems(survey)),
             fingerprint=index.digest,
             next_steps=_next_steps(self.layout, index),
         )
@@ -175,7 +158,7 @@ class Cache:
         survey = self._survey()
         require_unchanged([one.sample for one in survey.wanted], self._load_rules)
         units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
-        needed_bytes = estimated_bytes(units, self._files, self.settings.dtype)
+        needed_bytes = estimated_bytes(units, self._files, self.settings)
         require_room(self.layout.shards, needed_bytes)
         return units
 
@@ -214,10 +197,10 @@ class Cache:
         return resolve(self.model.id, self.model.revision)
 
     def _encoders(self) -> Encoders:
-        settings = EncoderSettings(
-            self._files, self.settings.device, self.settings.dtype, self.settings.clip_skip
+        one = self.settings
+        return load_encoders(
+            EncoderSettings(self._files, one.device, one.dtype, one.clip_skip, one.text_chunks)
         )
-        return load_encoders(settings)
 
     def _survey(self) -> Survey:
         samples = read_samples(
@@ -228,10 +211,10 @@ class Cache:
         recipe = Recipe(
             rules=bucket_rules(self.bucket),
             hashes=encoder_hashes(self._files, self._folder / "weights.json"),
-            clip_skip=self.settings.clip_skip,
-            dtype=self.settings.dtype,
+            settings=self.settings,
         )
-        wanted = tuple(wanted_samples(samples, recipe))
+        imported = read_imported(self.layout)
+        wanted = tuple(wanted_samples(samples, self.sources, recipe, imported))
         extras = plan_extras(wanted, self.sample, recipe)
         library = library_for(self.layout.shards, wanted, extras.text_keys)
         return Survey(wanted, recipe, library, extras)
@@ -292,59 +275,12 @@ def _ticked(
         tick(1)
 
 
-def _require_complete(survey: Survey, missing: Sequence[Wanted]) -> None:
-    if missing:
-        raise LatentmillError(
-            f"{len(missing)} of {counted(len(survey.wanted), 'sample')} not encoded yet",
-            where=", ".join(one.sample.record.path for one in missing[:3]),
-            fix="encode the rest",
-            run=(Command("cache"),),
-        )
-
-
-def _part_report(
-    part: Part, survey: Survey, num_missing: int, results: Sequence[ShardResult]
-) -> Report:
-    """Report a part that ends before the others; its file is not that of the whole stage."""
-    return Report(
-        stage=f"cache/{part.label}",
-        ok=True,
-        counts={
-            "samples": len(survey.wanted) - num_missing,
-            "waiting_for_other_parts": num_missing,
-            "encoded_latents": sum(result.encoded_latents for result in results),
-            "encoded_texts": len({key for result in results for key in result.encoded_texts}),
-            "shards_written": len(results),
-        },
-        next_steps=(
-            "the part that ends last writes the index; if none did, run `latentmill cache` once",
-        ),
-    )
-
-
 def _previous(path: Path) -> SetIndex | None:
     """The index of the last run; one that is missing or damaged is simply written anew."""
     try:
         return read_set_index(path)
     except (UsageError, DataError):
         return None
-
-
-def _counts(index: SetIndex, results: Sequence[ShardResult]) -> dict[str, int]:
-    """Encoded and reused add up to the samples: equal captions are encoded once."""
-    num_samples = len(index.samples)
-    latents = sum(result.encoded_latents for result in results)
-    texts = len({key for result in results for key in result.encoded_texts})
-    written = {result.shard for result in results}
-    return {
-        "samples": num_samples,
-        "encoded_latents": latents,
-        "encoded_texts": texts,
-        "reused_latents": num_samples - latents,
-        "reused_texts": num_samples - texts,
-        "shards_written": len(written),
-        "shards_kept": len({stamp.name for stamp in index.shards} - written),
-    }
 
 
 def _next_steps(layout: Layout, index: SetIndex) -> tuple[NextStep, ...]:
@@ -360,16 +296,3 @@ def _next_steps(layout: Layout, index: SetIndex) -> tuple[NextStep, ...]:
         step(f"{run.folder.name} was trained on just this set; see what it does", sample),
         step("or train anew, with other settings", Command("train")),
     )
-
-
-def _cut_captions(survey: Survey) -> Iterator[Problem]:
-    for one in survey.wanted:
-        cut = survey.library.samples[one.keys].cut
-        if cut:
-            yield Problem(
-                id=one.keys.id,
-                path=one.sample.record.path,
-                code="caption-too-long",
-                message=f"the text encoder has no room for the end of the caption: {cut!r}",
-                fix="shorten the caption in review.csv, or put what matters first",
-            )

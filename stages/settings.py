@@ -22,6 +22,9 @@ class Source(BaseModel):
     weight: float = Field(1.0, gt=0, description="Factor on the loss of this source's pictures.")
     trigger: str = Field("", description="Word put in front of each caption, once.")
     is_regularisation: bool = Field(False, description="Pictures of the class, not of the subject.")
+    crop_anchor: Literal["centre", "top"] = Field(
+        "centre", description="What stays of a picture too high for its bucket: `top` keeps heads."
+    )
     caption_extension: str = Field(
         "auto",
         description="Ending of caption files: `auto` (.txt and .caption), or one such as `.txt`.",
@@ -203,6 +206,14 @@ class BucketSettings(BaseModel):
     upscale: Literal["allowed", "never"] = Field(
         "allowed", description="`never` puts a small picture into a bucket it fills, if any."
     )
+    shape: Literal["any", "square"] = Field("any", description="`square` is one bucket only.")
+    fit: Literal["crop", "pad"] = Field(
+        "crop",
+        description="`pad` shows the whole picture on grey, which is left out of the loss.",
+    )
+    without: tuple[str, ...] = Field(
+        (), description="Buckets to leave out, such as [`256x1024`]: the next ones take over."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> "BucketSettings":
@@ -222,6 +233,28 @@ class CacheSettings(BaseModel):
     dtype: Literal["float16", "float32"] = Field("float16", description="Type of stored tensors.")
     clip_skip: int = Field(
         1, ge=1, le=11, description="1 is the text encoder's last layer, 2 the one before."
+    )
+    text_chunks: int = Field(
+        1, ge=1, le=3, description="Room for a caption, in chunks of 75 tokens: 75, 150 or 225."
+    )
+    flip: bool = Field(
+        False, description="Encode each picture's mirror image too; half of the sights take it."
+    )
+    variants: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Texts of a caption: itself, then its tags in other orders; one per sight.",
+    )
+    keep_tags: int = Field(
+        1, ge=0, description="Tags at the front that variants neither move nor drop."
+    )
+    tag_dropout: float = Field(
+        0.0, ge=0, lt=1, description="Share of the other tags that a variant leaves out."
+    )
+    separator: str = Field(
+        "",
+        description="Text between alternative captions of a picture, such as ` | `; empty: none.",
     )
     device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
 
@@ -353,7 +386,9 @@ class EngineSettings(BaseModel):
 
     model_config = SECTION
 
-    kind: Literal["serial", "processes"] = Field(
-        "serial", description="`processes` spreads units over this machine's cores."
+    kind: Literal["serial", "processes", "ray"] = Field(
+        "serial",
+        description="`processes` spreads units over this machine's cores, `ray` over a Ray cluster "
+        "(RAY_ADDRESS) or this machine.",
     )
     workers: int = Field(0, ge=0, description="Worker processes; 0 is one per core.")

@@ -157,3 +157,32 @@ def encoded_set(_encoded_set: PictureSet, tmp_path: Path) -> PictureSet:
     """Five pictures in two buckets, already encoded into three shards: a copy to change."""
     shutil.copytree(_encoded_set.root, tmp_path, dirs_exist_ok=True)
     return PictureSet(tmp_path, _encoded_set.model).validated()
+
+
+@dataclass
+class Calls:
+    """Pictures and captions that went through the encoders."""
+
+    latents: int = 0
+    texts: int = 0
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    from diffusers import AutoencoderKL
+    from transformers import CLIPTextModel
+
+    counted = Calls()
+    encode, forward = AutoencoderKL.encode, CLIPTextModel.forward
+
+    def counted_encode(self: Any, pixels: Any, *args: Any, **named: Any) -> Any:
+        counted.latents += len(pixels)
+        return encode(self, pixels, *args, **named)
+
+    def counted_forward(self: Any, ids: Any, *args: Any, **named: Any) -> Any:
+        counted.texts += len(ids)
+        return forward(self, ids, *args, **named)
+
+    monkeypatch.setattr(AutoencoderKL, "encode", counted_encode)
+    monkeypatch.setattr(CLIPTextModel, "forward", counted_forward)
+    return counted

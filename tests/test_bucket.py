@@ -1,4 +1,5 @@
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, Report, record_to_json
+from latentmill.pipeline.config import Request, load_config
 from latentmill.stages.bucket import Bucket
 from latentmill.stages.settings import BucketSettings, Source
 
@@ -47,7 +49,7 @@ def test_every_picture_stands_in_the_table(tmp_path: Path) -> None:
     assert lines[2]["bucket"] == "1024x256"
     assert lines[2]["crop"] == [3328, 0, 1024, 256]
     counts = {"pictures": 4, "buckets": 2, "untouched": 1, "upscaled": 1, "cropped_much": 1}
-    assert report.counts == counts
+    assert report.counts == counts | {"small_buckets": 0}
     assert report.exit_code == 0
 
 
@@ -57,6 +59,47 @@ def test_what_suffers_is_named(tmp_path: Path) -> None:
     assert "87% of 9000x300" in problems["cropped-much", "strip.png"].message
     assert "enlarged 56.89 times" in problems["upscaled", "s"].message
     assert {one.level for one in problems.values()} == {"warning"}
+
+
+def test_small_buckets_are_kept_and_a_merge_is_offered(tmp_path: Path) -> None:
+    stage = replace(_stage(tmp_path), batch_size=3)
+    report = _finish(stage)
+    small = [one for one in report.problems if one.code == "bucket-small"]
+    assert [one.message.split(",")[0].split(" of ")[0] for one in small] == [
+        "512x512 has 2",
+        "1024x256 has 2",
+    ]
+    assert {one.level for one in small} == {"advice"}
+    assert "merge it into 960x256" in small[1].fix
+    (setting,) = re.findall(r"--set '(.*)'", small[1].fix)
+    merged = load_config(Request(data="x", assignments=(setting,))).bucket
+    assert merged.without == ("1024x256",)
+    _finish(replace(stage, settings=merged))
+    lines = [json.loads(line) for line in (tmp_path / "bucket/buckets.jsonl").open()]
+    assert [line["bucket"] for line in lines] == ["512x512", "960x256", "960x256", "512x512"]
+    assert "2 batches" not in (tmp_path / "bucket/buckets.svg").read_text()
+
+
+def test_repeats_count_as_sights_of_a_batch(tmp_path: Path) -> None:
+    stage = replace(_stage(tmp_path), sources=(Source(path="data", repeats=4),), batch_size=3)
+    report = _finish(stage)
+    assert report.counts["small_buckets"] == 0
+    assert "3 batches, 0% cut away" in (tmp_path / "bucket/buckets.svg").read_text()
+
+
+def test_the_worst_cropped_come_first(tmp_path: Path) -> None:
+    settings = BucketSettings(shape="square")
+    cropped = [one for one in _finish(_stage(tmp_path, settings)).problems if "cut" in one.message]
+    assert [one.path for one in cropped] == ["strip.png", "wide.png"]
+
+
+def test_padding_cuts_nothing_and_says_how_much_is_grey(tmp_path: Path) -> None:
+    report = _finish(_stage(tmp_path, BucketSettings(shape="square", fit="pad")))
+    assert report.counts["cropped_much"] == 0
+    lines = [json.loads(line) for line in (tmp_path / "bucket/buckets.jsonl").open()]
+    assert lines[1]["padded"] == 0.75
+    assert "padded" not in lines[0]
+    assert "% grey" in (tmp_path / "bucket/buckets.svg").read_text()
 
 
 def test_never_names_every_enlarged_picture(tmp_path: Path) -> None:

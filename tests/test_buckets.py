@@ -1,11 +1,12 @@
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
-from latentmill.datasets.buckets import Bucket, BucketRules, fit, make_buckets, place
+from latentmill.datasets.buckets import Anchor, Bucket, BucketRules, fit, make_buckets, place
 from latentmill.datasets.errors import UsageError
 
 RULES = BucketRules(area=512, step=64, min=256, max=1024)
@@ -22,12 +23,105 @@ def test_the_usual_settings_give_the_usual_17_buckets() -> None:
     }
 
 
+def test_the_square_mode_has_one_bucket() -> None:
+    square = BucketRules(area=512, step=64, min=256, max=1024, shape="square")
+    assert [bucket.label for bucket in make_buckets(square)] == ["512x512"]
+    assert place(4000, 300, square).bucket.label == "512x512"
+    never = BucketRules(area=512, step=64, min=256, max=1024, shape="square", upscale="never")
+    assert place(400, 330, never).bucket.label == "320x320"
+
+
+def test_a_bucket_that_is_left_out_gives_its_pictures_to_the_next() -> None:
+    assert place(4000, 1000, RULES).bucket.label == "1024x256"
+    fewer = replace(RULES, without=("1024x256", "960x256"))
+    assert place(4000, 1000, fewer).bucket.label == "896x256"
+    assert place(1000, 4000, fewer).bucket.label == "256x1024"
+    with pytest.raises(UsageError, match="96x96, which is no bucket"):
+        make_buckets(replace(RULES, without=("96x96",)))
+    square = BucketRules(512, 64, 256, 1024, shape="square", without=("512x512",))
+    with pytest.raises(UsageError, match="leaves no bucket"):
+        make_buckets(square)
+
+
 @st.composite
 def rules(draw: st.DrawFn) -> BucketRules:
     step = draw(st.sampled_from([8, 16, 64]))
     low, middle, high = sorted(draw(st.lists(st.integers(1, 12), min_size=3, max_size=3)))
     upscale = draw(st.sampled_from(["allowed", "never"]))
-    return BucketRules(middle * step, step, low * step, high * step, upscale)
+    shape = draw(st.sampled_from(["any", "square"]))
+    return BucketRules(middle * step, step, low * step, high * step, upscale, shape)
+
+
+@given(SIDES, SIDES, rules(), st.sampled_from(["centre", "top"]))
+def test_a_crop_is_no_more_than_is_said_and_never_all(
+    width: int, height: int, limits: BucketRules, anchor: Anchor
+) -> None:
+    placement = place(width, height, limits, anchor)
+    box = placement.picture
+    bucket = placement.bucket
+    assert (box.left, box.top, box.right, box.bottom) == (0, 0, bucket.width, bucket.height)
+    assert not placement.is_padded
+    shown = bucket.width * bucket.height / placement.scale**2
+    assert placement.cropped == pytest.approx(1 - shown / (width * height), abs=0.02)
+    centred = place(width, height, limits)
+    assert placement.left == centred.left
+    assert placement.top == (0 if anchor == "top" else centred.top)
+
+
+@given(SIDES, SIDES, rules())
+def test_a_padded_picture_is_whole_and_touches_its_bucket(
+    width: int, height: int, limits: BucketRules
+) -> None:
+    placement = place(width, height, replace(limits, fit="pad"))
+    bucket, box = placement.bucket, placement.picture
+    assert bucket == place(width, height, limits).bucket
+    assert placement.cropped == 0
+    assert 0 <= box.left < box.right <= bucket.width
+    assert 0 <= box.top < box.bottom <= bucket.height
+    assert (box.right - box.left, box.bottom - box.top) == (
+        placement.resized_width,
+        placement.resized_height,
+    )
+    margins = (box.left, box.top, bucket.width - box.right, bucket.height - box.bottom)
+    assert abs(margins[0] - margins[2]) <= 1
+    assert abs(margins[1] - margins[3]) <= 1
+    if limits.upscale == "never":
+        assert placement.scale <= 1
+    else:
+        assert min(margins) == 0
+    area = placement.resized_width * placement.resized_height
+    assert placement.padded == pytest.approx(1 - area / (bucket.width * bucket.height))
+
+
+@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000), (1, 1), (90, 60), (61, 90), (64, 64)])
+def test_padding_lays_the_whole_picture_on_grey(size: tuple[int, int]) -> None:
+    placement = place(*size, BucketRules(64, 16, 32, 128, shape="square", fit="pad"))
+    picture = fit(Image.new("RGB", size, "red"), placement)
+    assert picture.size == (64, 64)
+    num_red = placement.resized_width * placement.resized_height
+    colours = {colour: count for count, colour in picture.getcolors() or ()}
+    assert colours[255, 0, 0] == num_red
+    assert colours.get((128, 128, 128), 0) == 64 * 64 - num_red
+
+
+def test_a_higher_picture_keeps_its_upper_end() -> None:
+    image = Image.new("RGB", (64, 100), "blue")
+    image.paste("red", (0, 0, 64, 64))
+    limits = BucketRules(64, 16, 32, 128, shape="square")
+    assert fit(image, place(64, 100, limits, "top")).getcolors() == [(64 * 64, (255, 0, 0))]
+    assert len(fit(image, place(64, 100, limits)).getcolors() or ()) > 1
+
+
+def test_recipes_that_name_existing_latents_stay_what_they_are() -> None:
+    assert place(4000, 3000, RULES).recipe == [
+        "576x448",
+        [597, 448],
+        [10, 0],
+        "lanczos, reducing gap 3, centre crop",
+    ]
+    padded = replace(RULES, fit="pad")
+    assert place(576, 448, padded).recipe == place(576, 448, RULES).recipe
+    assert place(4000, 3000, padded).recipe != place(4000, 3000, RULES).recipe
 
 
 @given(SIDES, SIDES, rules())

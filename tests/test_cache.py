@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,36 +20,7 @@ from latentmill.stages.settings import (
 )
 
 if TYPE_CHECKING:
-    from conftest import PictureSet
-
-
-@dataclass
-class Calls:
-    """Pictures and captions that went through the encoders."""
-
-    latents: int = 0
-    texts: int = 0
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    from diffusers import AutoencoderKL
-    from transformers import CLIPTextModel
-
-    counted = Calls()
-    encode, forward = AutoencoderKL.encode, CLIPTextModel.forward
-
-    def counted_encode(self: Any, pixels: Any, *args: Any, **named: Any) -> Any:
-        counted.latents += len(pixels)
-        return encode(self, pixels, *args, **named)
-
-    def counted_forward(self: Any, ids: Any, *args: Any, **named: Any) -> Any:
-        counted.texts += len(ids)
-        return forward(self, ids, *args, **named)
-
-    monkeypatch.setattr(AutoencoderKL, "encode", counted_encode)
-    monkeypatch.setattr(CLIPTextModel, "forward", counted_forward)
-    return counted
+    from conftest import Calls, PictureSet
 
 
 def _counts(samples: int, latents: int, texts: int) -> dict[str, int]:
@@ -74,7 +44,7 @@ def _ids(layout: Layout) -> dict[str, str]:
 
 
 def test_a_first_run_encodes_everything_once(
-    small_model: Path, tmp_path: Path, encoded_set: "PictureSet", calls: Calls
+    small_model: Path, tmp_path: Path, encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     fresh = type(encoded_set)(tmp_path / "fresh", small_model)
     for index in range(3):
@@ -87,7 +57,7 @@ def test_a_first_run_encodes_everything_once(
     assert calls.texts == 2 + 3
 
 
-def test_nothing_changed_nothing_is_encoded(encoded_set: "PictureSet", calls: Calls) -> None:
+def test_nothing_changed_nothing_is_encoded(encoded_set: "PictureSet", calls: "Calls") -> None:
     before = encoded_set.shard_bytes()
     index = encoded_set.layout.cache_index.read_bytes()
     report = encoded_set.cached()
@@ -110,7 +80,7 @@ def test_a_run_that_encodes_nothing_does_not_import_torch(encoded_set: "PictureS
 
 
 def test_a_changed_caption_encodes_that_text_and_back_again_nothing(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     before = encoded_set.shard_bytes()
     caption = encoded_set.data / "1.txt"
@@ -127,7 +97,7 @@ def test_a_changed_caption_encodes_that_text_and_back_again_nothing(
     assert "a new text" not in _ids(encoded_set.layout).values()
 
 
-def test_changed_pixels_encode_that_latent_only(encoded_set: "PictureSet", calls: Calls) -> None:
+def test_changed_pixels_encode_that_latent_only(encoded_set: "PictureSet", calls: "Calls") -> None:
     encoded_set.draw("1.png", "picture number 1", seed=99)
     report = encoded_set.cached()
     assert report.counts.items() >= _counts(5, latents=1, texts=0).items()
@@ -135,7 +105,7 @@ def test_changed_pixels_encode_that_latent_only(encoded_set: "PictureSet", calls
 
 
 def test_a_new_time_name_or_metadata_encodes_nothing(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     from PIL import Image, PngImagePlugin
 
@@ -153,7 +123,7 @@ def test_a_new_time_name_or_metadata_encodes_nothing(
 
 
 def test_an_added_picture_encodes_one_and_other_shards_keep_their_bytes(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     before = encoded_set.shard_bytes()
     encoded_set.draw("5.png", "a newcomer", seed=5)
@@ -165,7 +135,7 @@ def test_an_added_picture_encodes_one_and_other_shards_keep_their_bytes(
 
 
 def test_a_removed_picture_encodes_nothing_and_is_not_trained_on(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     before = encoded_set.shard_bytes()
     (encoded_set.data / "1.png").unlink()
@@ -177,7 +147,7 @@ def test_a_removed_picture_encodes_nothing_and_is_not_trained_on(
 
 
 def test_another_resolution_encodes_latents_only_and_both_live_side_by_side(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     before = encoded_set.shard_bytes()
     larger = BucketSettings(area=96, step=16, min=32, max=192)
@@ -193,7 +163,7 @@ def test_another_resolution_encodes_latents_only_and_both_live_side_by_side(
     [("vae", 5, 0), ("text_encoder", 0, 5), ("unet", 0, 0), ("scheduler", 0, 0)],
 )
 def test_another_model_encodes_only_what_its_changed_part_touches(
-    encoded_set: "PictureSet", tmp_path: Path, calls: Calls, part: str, latents: int, texts: int
+    encoded_set: "PictureSet", tmp_path: Path, calls: "Calls", part: str, latents: int, texts: int
 ) -> None:
     model = _changed_model(encoded_set.model, tmp_path / "model", part)
     report = encoded_set.cached(model=ModelSettings(id=str(model)))
@@ -229,7 +199,7 @@ def _changed_model(model: Path, copy: Path, part: str) -> Path:
     ids=["clip_skip", "trigger"],
 )
 def test_another_clip_skip_or_trigger_encodes_texts_only(
-    encoded_set: "PictureSet", calls: Calls, changes: dict[str, Any]
+    encoded_set: "PictureSet", calls: "Calls", changes: dict[str, Any]
 ) -> None:
     report = encoded_set.cached(**changes)
     assert report.counts.items() >= _counts(5, latents=0, texts=5).items()
@@ -245,7 +215,7 @@ def test_another_dtype_encodes_all(encoded_set: "PictureSet") -> None:
 
 
 def test_repeats_and_weights_change_the_index_and_encode_nothing(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     layout = encoded_set.layout
     before = MappedCache.open(layout.cache_index, layout.shards)
@@ -256,7 +226,9 @@ def test_repeats_and_weights_change_the_index_and_encode_nothing(
     assert (calls.latents, calls.texts) == (0, 0)
 
 
-def test_two_works_share_one_cache(encoded_set: "PictureSet", tmp_path: Path, calls: Calls) -> None:
+def test_two_works_share_one_cache(
+    encoded_set: "PictureSet", tmp_path: Path, calls: "Calls"
+) -> None:
     shared = encoded_set.layout.work / "cache"
     second = Layout(tmp_path / "second work", shared_cache=shared)
     second.manifest.parent.mkdir(parents=True)
@@ -270,7 +242,7 @@ def test_two_works_share_one_cache(encoded_set: "PictureSet", tmp_path: Path, ca
 
 
 def test_changed_and_missing_pictures_are_all_named_before_anything_is_encoded(
-    encoded_set: "PictureSet", calls: Calls
+    encoded_set: "PictureSet", calls: "Calls"
 ) -> None:
     encoded_set.validated()
     encoded_set.draw("0.png", "picture number 0", seed=77)
@@ -281,7 +253,7 @@ def test_changed_and_missing_pictures_are_all_named_before_anything_is_encoded(
     assert "0.png (other pixels)" in caught.value.where
     assert "3.png (missing)" in caught.value.where
     assert caught.value.run[0] == Command("validate")
-    assert calls == Calls()
+    assert (calls.latents, calls.texts) == (0, 0)
 
 
 def test_a_picture_that_changes_during_the_run_is_not_encoded(encoded_set: "PictureSet") -> None:

@@ -17,6 +17,7 @@ from latentmill.cache.mapped import MappedCache
 from latentmill.cache.verification import check_shards
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.next_steps import Command
+from latentmill.pipeline.engines import ray_tasks
 
 if TYPE_CHECKING:
     from conftest import PictureSet
@@ -46,6 +47,16 @@ def test_processes_and_threads_do_not_change_a_byte(encoded_set: "PictureSet") -
         results = [future.result() for future in reversed(futures)]
     report = stage.finish(results)
     assert report.counts["encoded_latents"] == 5
+    assert encoded_set.shard_bytes() == serial
+    assert encoded_set.layout.cache_index.read_bytes() == index
+
+
+@pytest.mark.slow
+def test_ray_does_not_change_a_byte(encoded_set: "PictureSet") -> None:
+    pytest.importorskip("ray")
+    serial, index = encoded_set.shard_bytes(), encoded_set.layout.cache_index.read_bytes()
+    stage = _emptied(encoded_set).stage()
+    stage.finish(list(ray_tasks(stage, stage.prepare(), lambda _: None, 2)))
     assert encoded_set.shard_bytes() == serial
     assert encoded_set.layout.cache_index.read_bytes() == index
 

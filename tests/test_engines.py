@@ -1,15 +1,16 @@
 """The same units give the same results under every engine."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from latentmill.datasets.errors import DataError, LatentmillError
+from latentmill.datasets.errors import DataError, LatentmillError, UsageError
 from latentmill.datasets.records import Report
-from latentmill.pipeline.engines import choose_engine, processes, serial
+from latentmill.pipeline.engines import choose_engine, processes, ray_tasks, serial
 from latentmill.pipeline.stage import Tick
 from latentmill.stages.settings import EngineSettings
 
@@ -76,6 +77,29 @@ def test_a_dead_worker_is_explained(tmp_path: Path) -> None:
     with pytest.raises(LatentmillError, match="worker process died") as caught:
         list(processes(Squares(tmp_path), [Number(99), Number(1)], lambda _: None, 1))
     assert "stage squares" in caught.value.where
+
+
+@pytest.mark.slow
+def test_ray_does_what_serial_does_and_keeps_a_failure_s_words(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    stage, ticks = Squares(tmp_path), []
+    assert sorted(ray_tasks(stage, stage.plan(), ticks.append, 2)) == [0, 1, 4, 9, 16]
+    assert sum(ticks) == 10
+    assert str(os.getpid()) not in {path.read_text() for path in tmp_path.iterdir()}
+    with pytest.raises(DataError, match="negative") as caught:
+        list(ray_tasks(stage, [Number(-1)], ticks.append, 1))
+    assert caught.value.where == "number -1"
+    assert not ray.is_initialized()
+
+
+def test_a_machine_without_ray_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    engine = choose_engine(EngineSettings(kind="ray"))
+    with pytest.raises(UsageError, match="not installed") as caught:
+        list(engine(Squares(tmp_path), [Number(1)], lambda _: None))
+    assert "latentmill[ray]" in caught.value.fix
 
 
 def test_the_setting_chooses_the_engine() -> None:

@@ -10,7 +10,7 @@ import webdataset
 from safetensors.torch import load
 
 from latentmill.cache.fingerprints import SampleKeys
-from latentmill.cache.index import is_intact, read_shard_index
+from latentmill.cache.index import TextVariant, is_intact, read_shard_index
 from latentmill.cache.shards import EncodedSample, shard_name, write_shard
 
 KEYS = [SampleKeys(f"p{index:015x}", f"latent {index}", f"text {index}") for index in range(3)]
@@ -25,7 +25,14 @@ def _samples(dtype: torch.dtype = torch.float16) -> list[EncodedSample]:
             "latent_std": torch.rand(4, 6, 8, generator=generator).to(dtype),
             "text": torch.randn(1, 77, 16, generator=generator).to(dtype),
         }
-        samples.append(EncodedSample(keys, tensors, {"captions": ["猫", keys.text_key]}, "end"))
+        samples.append(
+            EncodedSample(
+                keys,
+                tensors,
+                {"captions": ["猫", keys.text_key]},
+                (TextVariant(keys.text_key, "end"),),
+            )
+        )
     return samples
 
 

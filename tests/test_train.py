@@ -22,6 +22,7 @@ from latentmill.cache.index import (
     CachedSample,
     FileStamp,
     SetIndex,
+    TextVariant,
     file_sha256,
     read_set_index,
     write_set_index,
@@ -96,7 +97,9 @@ def encode(record: Record, bucket: str, bad: float | None) -> EncodedSample:
         mean[0, 0, 0] = bad
     text = torch.randn(1, 77, TEXT_WIDTH, generator=generator).half()
     tensors = {"latent_mean": mean, "latent_std": mean.abs() / 10, "text": text}
-    return EncodedSample(SampleKeys(record.id, record.pixels, "text"), tensors, {}, "")
+    return EncodedSample(
+        SampleKeys(record.id, record.pixels, "text"), tensors, {}, (TextVariant("text"),)
+    )
 
 
 def make_cache(

@@ -9,8 +9,8 @@ _ROW_PX = 44
 _TOP_PX = 48
 _SHAPE_PX = 34
 _BAR_LEFT_PX = 150
-_BAR_PX = 360
-_WIDTH_PX = 680
+_BAR_PX = 330
+_WIDTH_PX = 760
 _STYLE = """
  text { font: 13px system-ui, sans-serif; fill: #222 }
  .title { font-size: 16px; font-weight: 600 }
@@ -22,12 +22,22 @@ _STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class BucketRow:
-    """One bucket: its shape in px, its pictures, and the mean share of them that is cut away."""
+    """One bucket: its shape in px, its pictures, the batches that they fill in an epoch.
+
+    `cropped` is the mean share of a picture that is cut away, `padded` of the bucket that is grey.
+    """
 
     width: int
     height: int
     count: int
+    batches: int
     cropped: float
+    padded: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The bucket's name."""
+        return f"{self.width}x{self.height}"
 
 
 def draw_chart(rows: Sequence[BucketRow]) -> str:
@@ -61,8 +71,14 @@ def _draw_row(row: BucketRow, most: int, top_px: int) -> str:
     return (
         f'<rect class="shape" x="{left:.1f}" y="{upper:.1f}" width="{width:.1f}"'
         f' height="{height:.1f}"/>'
-        f'<text x="64" y="{line}">{row.width}x{row.height}</text>'
+        f'<text x="64" y="{line}">{row.label}</text>'
         f'<rect class="bar" x="{_BAR_LEFT_PX}" y="{top_px + 6}" width="{bar:.1f}" height="22"/>'
         f'<text x="{_BAR_LEFT_PX + bar + 8:.1f}" y="{line}">{row.count}'
-        f'<tspan class="note" dx="8">{row.cropped:.0%} cut away</tspan></text>'
+        f'<tspan class="note" dx="8">{_notes(row)}</tspan></text>'
     )
+
+
+def _notes(row: BucketRow) -> str:
+    batches = f"{row.batches} batch{'es' if row.batches != 1 else ''}"
+    grey = f", {row.padded:.0%} grey" if row.padded else ""
+    return f"{batches}, {row.cropped:.0%} cut away{grey}"

@@ -4,16 +4,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from latentmill.cache.library import read_origin
-from latentmill.cache.shards import EncodedSample
+from latentmill.cache.index import TextVariant
+from latentmill.cache.library import Origin, read_origin
+from latentmill.cache.shards import LATENT_SUFFIXES, EncodedSample
 from latentmill.datasets.buckets import fit
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
 from latentmill.stages.encoding.encoders import EncodedText, Encoders, Latent
-from latentmill.stages.encoding.survey import ShardUnit, Task, changed, details
+from latentmill.stages.encoding.geometry import loss_mask
+from latentmill.stages.encoding.imported import Imported
+from latentmill.stages.encoding.survey import ShardUnit, Task, Wanted, changed, details
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,24 +44,42 @@ def encode_unit(unit: ShardUnit, bench: Workbench) -> Iterator[EncodedSample]:
 
     Raises DataError naming a picture that changed since validation or has no finite latent.
     """
-    new_latents = any(task.latent_from is None for task in unit.tasks)
-    bench.encoders.load(vae=new_latents, text=any(task.text_from is None for task in unit.tasks))
+    bench.encoders.load(
+        vae=any(_is_to_encode(task) for task in unit.tasks),
+        text=any(None in task.texts_from for task in unit.tasks),
+    )
     with ThreadPoolExecutor(_num_workers(unit, bench)) as pool:
         texts = _encode_texts(unit.tasks, bench, pool)
         latents = _encode_latents(unit.tasks, bench, pool)
-        for task, latent in zip(unit.tasks, latents, strict=True):
-            _require_finite(task, latent)
-            text = texts[task.wanted.keys.text_key]
-            tensors = {
-                "latent_mean": latent.mean,
-                "latent_std": latent.std,
-                "text": text.embedding[None],
-            }
-            yield EncodedSample(task.wanted.keys, tensors, details(task.wanted), text.cut)
+        for task in unit.tasks:
+            own = list(islice(latents, len(task.latents_from)))
+            _require_finite(task, own)
+            yield _sample(task.wanted, own, [texts[key] for key in task.wanted.text_keys])
 
 
-def _require_finite(task: Task, latent: Latent) -> None:
-    if not latent.is_finite:
+def _sample(
+    wanted: Wanted, latents: Sequence[Latent], texts: Sequence[EncodedText]
+) -> EncodedSample:
+    import torch
+
+    tensors = {"text": torch.stack([text.embedding for text in texts])}
+    for latent, suffix in zip(latents, LATENT_SUFFIXES, strict=False):
+        tensors[f"latent_mean{suffix}"] = latent.mean
+        if latent.std is not None:
+            tensors[f"latent_std{suffix}"] = latent.std
+    if wanted.placement.is_padded and wanted.imported is None:
+        tensors["loss_mask"] = loss_mask(wanted.placement, latents[0].mean)
+    cuts = zip(wanted.text_keys, texts, strict=True)
+    variants = tuple(TextVariant(key, text.cut) for key, text in cuts)
+    return EncodedSample(wanted.keys, tensors, details(wanted), variants)
+
+
+def _is_to_encode(task: Task) -> bool:
+    return None in task.latents_from and task.wanted.imported is None
+
+
+def _require_finite(task: Task, latents: Sequence[Latent]) -> None:
+    if not all(latent.is_finite for latent in latents):
         raise DataError(
             "the VAE gives values that are not finite",
             where=task.wanted.sample.record.path,
@@ -83,45 +105,80 @@ def _encode_texts(
     tasks: Sequence[Task], bench: Workbench, pool: Executor
 ) -> dict[str, EncodedText]:
     """Return the embeddings by text key; equal captions are encoded once."""
-    distinct = {task.wanted.keys.text_key: task for task in tasks}
+    jobs: dict[str, _TextJob] = {}
+    for task in tasks:
+        one = task.wanted
+        for key, text, origin in zip(one.text_keys, one.texts, task.texts_from, strict=True):
+            jobs.setdefault(key, _TextJob(text, origin, one.sample.record.path))
     # On a GPU threads would only queue up.
     run = pool.map if bench.encoders.is_cpu else map
-    return dict(zip(distinct, run(lambda task: _text(task, bench), distinct.values()), strict=True))
+    return dict(zip(jobs, run(lambda job: _text(job, bench), jobs.values()), strict=True))
 
 
-def _text(task: Task, bench: Workbench) -> EncodedText:
-    if task.text_from is not None:
-        tensors = read_origin(bench.shards, task.text_from)
-        return EncodedText(tensors["text"][0], task.text_from.cut)
-    encoded = bench.encoders.encode_text(task.wanted.sample.caption)
+@dataclass(frozen=True, slots=True)
+class _TextJob:
+    """A text, where it is encoded already, and a picture that it belongs to."""
+
+    text: str
+    origin: Origin | None
+    path: str
+
+
+def _text(job: _TextJob, bench: Workbench) -> EncodedText:
+    if job.origin is not None:
+        tensors = read_origin(bench.shards, job.origin)
+        return EncodedText(tensors["text"][job.origin.variant], job.origin.cut)
+    encoded = bench.encoders.encode_text(job.text)
     if not encoded.embedding.isfinite().all():
         raise DataError(
             "the text encoder gives values that are not finite",
-            where=f"the caption of {task.wanted.sample.record.path}",
+            where=f"the caption of {job.path}",
             fix="check the model's text_encoder, or set cache.dtype=float32",
         )
     return encoded
 
 
 def _encode_latents(tasks: Sequence[Task], bench: Workbench, pool: Executor) -> Iterator[Latent]:
+    """Yield the latents of each task, the picture's before its mirror's."""
     size = 1 if bench.encoders.is_cpu else bench.batch_size
     prepared = _ahead(
         lambda task: _prepare(task, bench), tasks, pool, num_ahead=2 * size + bench.num_threads
     )
-    for group in _groups(prepared, size):
+    for group in _groups((one for several in prepared for one in several), size):
         pictures = [one for one in group if not isinstance(one, Latent)]
         fresh = iter(bench.encoders.encode_latents(pictures) if pictures else ())
         for one in group:
             yield one if isinstance(one, Latent) else next(fresh)
 
 
-def _prepare(task: Task, bench: Workbench) -> "Latent | Image":
-    """Copy the latent if there is one; else read the picture and, on a CPU, encode it."""
-    if task.latent_from is not None:
-        tensors = read_origin(bench.shards, task.latent_from)
-        return Latent(tensors["latent_mean"], tensors["latent_std"])
-    picture = _read_picture(task, bench.rules)
-    return bench.encoders.encode_latents([picture])[0] if bench.encoders.is_cpu else picture
+def _prepare(task: Task, bench: Workbench) -> "list[Latent | Image]":
+    """Copy the latents that exist; read the picture for others and, on a CPU, encode it."""
+    from PIL.Image import Transpose
+
+    if None in task.latents_from and task.wanted.imported is not None:
+        return list(_read_imported(task.wanted.imported, bench)[: len(task.latents_from)])
+    picture = _read_picture(task, bench.rules) if None in task.latents_from else None
+    prepared: list[Latent | Image] = []
+    for number, origin in enumerate(task.latents_from):
+        if origin is not None:
+            tensors = read_origin(bench.shards, origin)
+            mean, std = (tensors.get(f"latent_{kind}{origin.suffix}") for kind in ("mean", "std"))
+            assert mean is not None
+            prepared.append(Latent(mean, std))
+        elif picture is not None:
+            turned = picture.transpose(Transpose.FLIP_LEFT_RIGHT) if number else picture
+            is_cpu = bench.encoders.is_cpu
+            prepared.append(bench.encoders.encode_latents([turned])[0] if is_cpu else turned)
+    return prepared
+
+
+def _read_imported(imported: Imported, bench: Workbench) -> list[Latent]:
+    import torch
+
+    latent = imported.read()
+    stored = getattr(torch, bench.encoders.settings.dtype)
+    both = (latent.draw, latent.flipped)
+    return [Latent(draw.to(stored), None) for draw in both if draw is not None]
 
 
 def _read_picture(task: Task, rules: LoadRules) -> "Image":

@@ -39,19 +39,23 @@ class EncoderSettings:
     device: str
     dtype: str
     clip_skip: int
+    text_chunks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """The posterior of a picture [4, h, w], unscaled, on the CPU in the stored dtype."""
+    """The posterior of a picture [4, h, w], unscaled, on the CPU in the stored dtype.
+
+    `std` is None for a single draw of it, which another program made.
+    """
 
     mean: "torch.Tensor"
-    std: "torch.Tensor"
+    std: "torch.Tensor | None"
 
     @property
     def is_finite(self) -> bool:
         """False when the VAE overflowed or its weights are broken."""
-        return bool(self.mean.isfinite().all() and self.std.isfinite().all())
+        return all(bool(one.isfinite().all()) for one in (self.mean, self.std) if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +144,46 @@ class Encoders:
         return [Latent(mean.clone(), std.clone()) for mean, std in zip(means, stds, strict=True)]
 
     def _encode_text(self, caption: str) -> EncodedText:
-        """Encode one caption in fp32, alone: its bits do not depend on others."""
+        """Encode one caption in fp32, chunk by chunk, alone: its bits do not depend on others."""
         import torch
 
-        ids, cut = self._tokenize(caption)
-        stored = getattr(torch, self.settings.dtype)
-        skip = self.settings.clip_skip
+        chunks, cut = self._tokenize(caption)
         with torch.inference_mode():
-            output = self._text_encoder(ids.to(self.device), output_hidden_states=skip > 1)
-            hidden = output.last_hidden_state
-            if skip > 1:
-                hidden = self._final_norm(output.hidden_states[-skip])
-        return EncodedText(hidden[0].to("cpu", stored).clone(), cut)
+            embedding = torch.cat([self._encode_ids(ids) for ids in chunks])
+        return EncodedText(embedding.clone(), cut)
 
-    def _tokenize(self, caption: str) -> "tuple[torch.Tensor, str]":
-        """Return ids [1, tokens], padded or cut to the encoder's length, and the text cut off."""
+    def _encode_ids(self, ids: list[int]) -> "torch.Tensor":
+        """Return the embedding [tokens, width] of one chunk, in the stored dtype."""
         import torch
 
-        length = self._num_tokens
+        skip = self.settings.clip_skip
+        output = self._text_encoder(
+            torch.tensor([ids], device=self.device), output_hidden_states=skip > 1
+        )
+        hidden = output.last_hidden_state
+        if skip > 1:
+            hidden = self._final_norm(output.hidden_states[-skip])
+        stored: torch.Tensor = hidden[0].to("cpu", getattr(torch, self.settings.dtype))
+        return stored
+
+    def _tokenize(self, caption: str) -> tuple[list[list[int]], str]:
+        """Return the ids of each chunk, padded to the encoder's length, and the text cut off.
+
+        Each chunk has a start and an end of its own, as user interfaces send long prompts.
+        """
+        length, num_chunks = self._num_tokens, self.settings.text_chunks
         with self._tokenizer_lock:  # "Already borrowed", it says to a second thread.
             whole = self._tokenizer(caption, verbose=False, return_offsets_mapping=True)
-        ids = whole.input_ids
+        start, *inner, end = whole.input_ids
+        room = length - 2
         cut = ""
-        if len(ids) > length:
-            begin = whole.offset_mapping[length - 1][0]
-            cut, ids = caption[begin:].strip(), [*ids[: length - 1], ids[-1]]
-        padding = [self._tokenizer.pad_token_id] * (length - len(ids))
-        return torch.tensor([ids + padding]), cut
+        if len(inner) > room * num_chunks:
+            cut = caption[whole.offset_mapping[1 + room * num_chunks][0] :].strip()
+        chunks = []
+        for number in range(num_chunks):
+            ids = [start, *inner[number * room : (number + 1) * room], end]
+            chunks.append(ids + [self._tokenizer.pad_token_id] * (length - len(ids)))
+        return chunks, cut
 
     @cached_property
     def _runs_half(self) -> bool:

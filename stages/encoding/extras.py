@@ -102,7 +102,7 @@ def _embedding(
 ) -> "torch.Tensor":
     origin = around.library.texts.get(key)
     if origin is not None:
-        return read_origin(around.shards, origin)["text"][0]
+        return read_origin(around.shards, origin)["text"][origin.variant]
     if key in old.embeddings:
         return old.embeddings[key]
     return encoders().encode_text(text).embedding

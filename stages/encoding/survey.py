@@ -1,17 +1,21 @@
 """What the cache must hold for a work, and what of it is there."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
 
 from latentmill.cache.fingerprints import SampleKeys, TextRecipe, latent_key, text_key
 from latentmill.cache.library import Library, Origin, read_library
 from latentmill.cache.models.weight_hashes import EncoderHashes
 from latentmill.cache.shards import shard_name
 from latentmill.datasets.buckets import BucketRules, Placement, place
+from latentmill.datasets.caption_variants import VariantRules, caption_variants
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
 from latentmill.datasets.layout import Layout
@@ -20,9 +24,13 @@ from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import Sample, require_reviewed, select_samples
 from latentmill.datasets.words import counted
+from latentmill.stages.encoding.imported import Imported
 from latentmill.stages.settings import BucketSettings, CacheSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
+_LATER_CACHE: Final = ("text_chunks", "flip", "variants", "keep_tags", "tag_dropout", "separator")
+_LATER_BUCKET: Final = ("shape", "fit", "without")
+"""Settings that older indexes do not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +39,36 @@ class Recipe:
 
     rules: BucketRules
     hashes: EncoderHashes
-    clip_skip: int
-    dtype: str
+    settings: CacheSettings
 
     @property
     def text(self) -> TextRecipe:
         """The part of it that concerns captions."""
         return TextRecipe(
-            self.hashes.tokenizer, self.hashes.text_encoder, self.clip_skip, self.dtype
+            self.hashes.tokenizer,
+            self.hashes.text_encoder,
+            self.settings.clip_skip,
+            self.settings.dtype,
+            self.settings.text_chunks,
         )
+
+    @property
+    def variants(self) -> VariantRules:
+        """Which texts a caption becomes."""
+        one = self.settings
+        return VariantRules(one.variants, one.keep_tags, one.tag_dropout, one.separator)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A sample as it must stand in a shard."""
+    """A sample as it must stand in a shard; `text_keys` are those of its texts, one each."""
 
     sample: Sample
     placement: Placement
     keys: SampleKeys
+    texts: tuple[str, ...]
+    text_keys: tuple[str, ...]
+    imported: Imported | None = None
 
     @property
     def bucket(self) -> str:
@@ -58,11 +78,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One sample to write: encoded anew, or copied from where it already is."""
+    """One sample to write: each latent and text is copied from its origin, or encoded if None."""
 
     wanted: Wanted
-    latent_from: Origin | None
-    text_from: Origin | None
+    latents_from: tuple[Origin | None, ...]
+    texts_from: tuple[Origin | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +144,27 @@ def read_records(layout: Layout, num_sources: int) -> list[Record]:
 
 
 def recipe_settings(bucket: BucketSettings, cache: CacheSettings) -> dict[str, object]:
-    """The settings that decide tensors, as the set's index keeps them."""
-    return {
-        "bucket": bucket.model_dump(),
-        "clip_skip": cache.clip_skip,
-        "dtype": cache.dtype,
+    """The settings that decide tensors, as the set's index keeps them.
+
+    Those that came later stand there only where they are not at their default: the index of a set
+    that they do not touch stays as it was.
+    """
+    later = {name: getattr(cache, name) for name in _LATER_CACHE if _is_set(cache, name)}
+    buckets = {
+        name: value
+        for name, value in bucket.model_dump(mode="json").items()
+        if name not in _LATER_BUCKET or _is_set(bucket, name)
     }
+    return {"bucket": buckets, "clip_skip": cache.clip_skip, "dtype": cache.dtype, **later}
+
+
+def _is_set(section: BaseModel, name: str) -> bool:
+    return bool(getattr(section, name) != type(section).model_fields[name].default)
 
 
 def bucket_rules(settings: BucketSettings) -> BucketRules:
     """The settings as the bucket functions take them."""
-    return BucketRules(settings.area, settings.step, settings.min, settings.max, settings.upscale)
+    return BucketRules(**settings.model_dump())
 
 
 def load_rules(settings: ValidateSettings) -> LoadRules:
@@ -172,24 +202,41 @@ def changed(named: Sequence[str]) -> DataError:
     )
 
 
-def wanted_samples(samples: Sequence[Sample], recipe: Recipe) -> list[Wanted]:
+def wanted_samples(
+    samples: Sequence[Sample],
+    sources: Sequence[Source],
+    recipe: Recipe,
+    imported: Mapping[str, Imported],
+) -> list[Wanted]:
     """Place every sample and name its tensors, in the order of shards: bucket, then id."""
-    wanted = []
-    for sample in samples:
-        record = sample.record
-        placement = place(record.width, record.height, recipe.rules)
-        keys = SampleKeys(
-            id=record.id,
-            latent_key=latent_key(record.pixels, placement, recipe.hashes.vae, recipe.dtype),
-            text_key=text_key([sample.caption], recipe.text),
-        )
-        wanted.append(Wanted(sample, placement, keys))
+    wanted = [
+        _wanted(sample, sources[sample.record.source], recipe, imported.get(sample.record.id))
+        for sample in samples
+    ]
     return sorted(wanted, key=lambda one: (one.placement.bucket, one.keys.id))
+
+
+def _wanted(sample: Sample, source: Source, recipe: Recipe, imported: Imported | None) -> Wanted:
+    record, settings = sample.record, recipe.settings
+    placement = place(record.width, record.height, recipe.rules, source.crop_anchor)
+    texts = caption_variants(sample.caption, source.trigger, recipe.variants)
+    if imported is None or not imported.fits(record, placement, recipe.hashes.vae):
+        imported = None
+        latents = [
+            latent_key(record.pixels, placement, recipe.hashes.vae, settings.dtype, is_flipped)
+            for is_flipped in ((False, True) if settings.flip else (False,))
+        ]
+    else:
+        latents = imported.keys(settings.dtype, settings.flip)
+    keys = SampleKeys(record.id, latents[0], text_key(texts, recipe.text), "".join(latents[1:]))
+    text_keys = tuple(text_key([text], recipe.text) for text in texts)
+    return Wanted(sample, placement, keys, texts, text_keys, imported)
 
 
 def library_for(folder: Path, wanted: Sequence[Wanted], texts: Sequence[str] = ()) -> Library:
     """Look up what of the wanted samples, and of further text keys, is already encoded."""
-    return read_library(folder, [one.keys for one in wanted], texts)
+    variants = [key for one in wanted for key in one.text_keys]
+    return read_library(folder, [one.keys for one in wanted], [*texts, *variants])
 
 
 def missing_units(wanted: Sequence[Wanted], library: Library, shard_size: int) -> list[ShardUnit]:
@@ -201,14 +248,7 @@ def missing_units(wanted: Sequence[Wanted], library: Library, shard_size: int) -
     units = []
     for bucket, group in groupby(missing, key=lambda one: one.bucket):
         for chunk in _chunks(list(group), shard_size):
-            tasks = tuple(
-                Task(
-                    one,
-                    library.latents.get(one.keys.latent_key),
-                    library.texts.get(one.keys.text_key),
-                )
-                for one in chunk
-            )
+            tasks = tuple(_task(one, library) for one in chunk)
             name = shard_name(bucket, [one.keys for one in chunk])
             units.append(ShardUnit(name, bucket, tasks))
     return units
@@ -216,18 +256,35 @@ def missing_units(wanted: Sequence[Wanted], library: Library, shard_size: int) -
 
 def details(wanted: Wanted) -> dict[str, object]:
     """What `ID.json` says about a sample."""
-    placement, record = wanted.placement, wanted.sample.record
-    bucket = placement.bucket
-    return {
+    record, bucket = wanted.sample.record, wanted.placement.bucket
+    values: dict[str, object] = {
         "id": wanted.keys.id,
-        "captions": [wanted.sample.caption],
+        "captions": list(wanted.texts),
         "original_size": [record.width, record.height],
-        "resized": [placement.resized_width, placement.resized_height],
-        "crop": [placement.left, placement.top, bucket.width, bucket.height],
+        **(_cut_out(wanted.placement) if wanted.imported is None else wanted.imported.details()),
         "bucket": bucket.label,
         "latent_key": wanted.keys.latent_key,
         "text_key": wanted.keys.text_key,
     }
+    return values | ({"flipped_key": wanted.keys.flipped_key} if wanted.keys.flipped_key else {})
+
+
+def _cut_out(placement: Placement) -> dict[str, object]:
+    bucket, box = placement.bucket, placement.picture
+    values: dict[str, object] = {
+        "resized": [placement.resized_width, placement.resized_height],
+        "crop": [placement.left, placement.top, bucket.width, bucket.height],
+    }
+    padding = {"picture": [box.left, box.top, box.right, box.bottom]}
+    return values | (padding if placement.is_padded else {})
+
+
+def _task(one: Wanted, library: Library) -> Task:
+    return Task(
+        wanted=one,
+        latents_from=tuple(library.latents.get(key) for key in one.keys.latent_keys),
+        texts_from=tuple(library.texts.get(key) for key in one.text_keys),
+    )
 
 
 def _is_touched(record: Record) -> bool:

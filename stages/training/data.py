@@ -35,14 +35,16 @@ def open_cache(
             fix="encode what is new or changed; nothing else is encoded",
             run=(Command("cache"),),
         )
-    changed = [name for name, value in recipe.items() if cache.index.recipe.get(name) != value]
+    before = cache.index.recipe
+    names = sorted({*recipe, *before}) if recipe else []
+    changed = [name for name in names if recipe.get(name) != before.get(name)]
     if changed:
         raise DataError(
             f"the cache was made with other settings: {', '.join(changed)}",
             where=str(layout.cache_index),
-            expected=", ".join(f"{name} = {recipe[name]}" for name in changed),
+            expected=", ".join(f"{name} = {recipe.get(name, 'default')}" for name in changed),
             fix="encode with these settings, or train with those of the cache: "
-            + ", ".join(f"{name} = {cache.index.recipe.get(name)}" for name in changed),
+            + ", ".join(f"{name} = {before.get(name, 'default')}" for name in changed),
             run=(Command("cache"),),
         )
     if not cache.samples:

@@ -60,12 +60,16 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Scaled latent and noise [4, h, w] in fp32, the timestep, the text [tokens, width]."""
+    """Scaled latent and noise [4, h, w] in fp32, the timestep, the text [tokens, width].
+
+    `mask` [h, w] is 0 in cells that do not count; None where all do.
+    """
 
     latent: "Tensor"
     noise: "Tensor"
     timestep: int
     text: "Tensor"
+    mask: "Tensor | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def seed_of(*parts: int | str) -> int:
 
 
 def draw_sight(samples: Samples, sight: Sight, chance: Chance) -> Draw:
-    """Draw latent (mean + std * eps), noise, timestep, caption variant and caption dropout."""
+    """Draw latent (mean + std * eps), noise, timestep, caption variant and dropout, mirroring."""
     import torch
 
     seed = seed_of("latentmill sight", chance.seed, sight.epoch, sight.id, sight.occurrence)
@@ -101,13 +105,20 @@ def draw_sight(samples: Samples, sight: Sight, chance: Chance) -> Draw:
     eps = torch.randn(shape, generator=generator)
     noise = torch.randn(shape, generator=generator)
     offset = torch.randn((shape[0], 1, 1), generator=generator)
-    latent = stored.latent_mean.float() + stored.latent_std.float() * eps
+    # New draws come last: those above stay what they were.
+    is_mirrored = float(torch.rand((), generator=generator)) < 0.5
+    mean, std, mask = stored.latent_mean, stored.latent_std, stored.loss_mask
+    if is_mirrored and stored.flipped_mean is not None and stored.flipped_std is not None:
+        mean, std = stored.flipped_mean, stored.flipped_std
+        mask = None if mask is None else mask.flip(-1)
+    latent = mean.float() + std.float() * eps
     return Draw(
         latent=(latent - samples.shift_factor) * samples.scaling_factor,
         # https://www.crosslabs.org/blog/diffusion-with-offset-noise
         noise=noise + chance.noise_offset * offset,
         timestep=timestep,
         text=samples.empty_text if is_dropped else stored.text[variant],
+        mask=mask,
     )
 
 
@@ -164,18 +175,28 @@ def target(schedule: NoiseSchedule, latents: "Tensor", noise: "Tensor", at: "Ten
 
 
 def sample_losses(
-    schedule: NoiseSchedule, answer: "Tensor", wanted: "Tensor", at: "Tensor"
+    schedule: NoiseSchedule,
+    answer: "Tensor",
+    wanted: "Tensor",
+    at: "Tensor",
+    masks: "Tensor | None" = None,
 ) -> "Tensor":
-    """Return each sample's mean squared error [n] in fp32, weighted by its timestep."""
-    errors = (answer.float() - wanted).square().flatten(1).mean(1)
-    return errors * schedule.weight[at]
+    """Return each sample's mean squared error [n] in fp32, weighted by its timestep.
+
+    `masks` [n, h, w] leave cells out of the mean where they are 0.
+    """
+    squares = (answer.float() - wanted).square()
+    if masks is None:
+        return squares.flatten(1).mean(1) * schedule.weight[at]
+    counted = masks.flatten(1).sum(1) * squares.shape[1]
+    return (squares * masks[:, None]).flatten(1).sum(1) / counted * schedule.weight[at]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples of one bucket: latents, noise [n, 4, h, w], timesteps [n], text [n, tokens, width].
 
-    `weights` [n] are the sources' factors on the loss.
+    `weights` [n] are the sources' factors on the loss; `masks` [n, h, w] leave cells out of it.
     """
 
     ids: tuple[str, ...]
@@ -184,6 +205,7 @@ class Batch:
     timesteps: "Tensor"
     text: "Tensor"
     weights: "Tensor"
+    masks: "Tensor | None" = None
 
     def pin_memory(self) -> "Batch":
         """Copy to memory that a GPU can fetch from while it computes; the DataLoader's hook."""
@@ -195,7 +217,8 @@ class Batch:
         return Batch(self.ids, *moved)
 
     def _tensors(self) -> "tuple[Tensor, ...]":
-        return self.latents, self.noise, self.timesteps, self.text, self.weights
+        always = (self.latents, self.noise, self.timesteps, self.text, self.weights)
+        return always if self.masks is None else (*always, self.masks)
 
 
 def stack(ids: Sequence[str], draws: Sequence[Draw], weights: Sequence[float]) -> Batch:
@@ -209,6 +232,19 @@ def stack(ids: Sequence[str], draws: Sequence[Draw], weights: Sequence[float]) -
         timesteps=torch.tensor([draw.timestep for draw in draws]),
         text=torch.stack([draw.text for draw in draws]),
         weights=torch.tensor(weights, dtype=torch.float32),
+        masks=_stack_masks(draws),
+    )
+
+
+def _stack_masks(draws: Sequence[Draw]) -> "Tensor | None":
+    """Stack in fp32, ones for draws without a mask; None when no draw has one."""
+    import torch
+
+    if all(draw.mask is None for draw in draws):
+        return None
+    shape = draws[0].latent.shape[-2:]
+    return torch.stack(
+        [torch.ones(shape) if draw.mask is None else draw.mask.float() for draw in draws]
     )
 
 

@@ -65,7 +65,7 @@ class Trainee:
                 noisy.to(hardware.dtype), at, batch.text.to(hardware.dtype), return_dict=False
             )[0]
         wanted = target(schedule, batch.latents, batch.noise, at)
-        return sample_losses(schedule, answer, wanted, at) * batch.weights
+        return sample_losses(schedule, answer, wanted, at, batch.masks) * batch.weights
 
     def ddim(self) -> Any:
         """A sampler without chance, on the model's own noise schedule."""
