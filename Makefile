@@ -56,6 +56,10 @@ bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; 
 	@$(BIN)/python benches/bench_validate.py $(ARGS)
 bench-captions: $(SETUP) ## Captions in old encodings: share read right, asked about, silently wrong
 	@$(BIN)/python benches/bench_captions.py $(ARGS)
+bench-cache: $(SETUP) ## cache beside its bare parts and a naive loop (ARGS=64 pictures)
+	@$(BIN)/python benches/bench_cache.py $(ARGS)
+bench-read: $(SETUP) ## Shards beside copying memory and .npz files (ARGS=512 samples)
+	@$(BIN)/python benches/bench_read.py $(ARGS)
 
 help:
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -67,4 +71,4 @@ $(SETUP): setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate bench-captions help
+.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate bench-captions bench-cache bench-read help

@@ -1,10 +1,12 @@
 """Reads cached samples from local shards by mapping them into memory: any order, no unpacking."""
 
 import json
+import math
 import mmap
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +96,7 @@ class MappedCache:
             name: _read_entries(shards_folder, stamp) for name, stamp in self._stamps.items()
         }
         self._maps: dict[str, mmap.mmap] = {}
+        self._views: dict[str, SampleTensors] = {}  # Some hundred bytes a sample.
         self._lock = threading.Lock()
         self._require_all_samples()
         self.extras = _read_extras(index_path.parent, set_index)
@@ -159,20 +162,12 @@ class MappedCache:
 
         The first read of a shard checks its SHA-256; DataError names a damaged shard.
         """
-        shard = self._shard_of[sample_id]
-        entry = self._entries[shard][sample_id]
-        tensors = tensors_in(self._map(shard), entry.tensors_offset)
-        mean, flipped = tensors["latent_mean"], tensors.get("latent_mean_flipped")
-        return SampleTensors(
-            latent_mean=mean,
-            latent_std=tensors.get("latent_std", mean.new_zeros(()).expand_as(mean)),
-            text=tensors["text"],
-            flipped_mean=flipped,
-            flipped_std=None
-            if flipped is None
-            else tensors.get("latent_std_flipped", mean.new_zeros(()).expand_as(mean)),
-            loss_mask=tensors.get("loss_mask"),
-        )
+        if sample_id not in self._views:
+            shard = self._shard_of[sample_id]
+            entry = self._entries[shard][sample_id]
+            tensors = tensors_in(self._map(shard), entry.tensors_offset)
+            self._views[sample_id] = _sample_tensors(tensors)
+        return self._views[sample_id]
 
     def tensor_file(self, sample_id: str) -> bytes:
         """Return a copy of the bytes of a sample's `.safetensors` member."""
@@ -206,23 +201,59 @@ class MappedCache:
                 raise _damaged(self._shards_folder / f"{sample.shard}.json")
 
 
+def _sample_tensors(tensors: "Mapping[str, torch.Tensor]") -> SampleTensors:
+    mean, flipped = tensors["latent_mean"], tensors.get("latent_mean_flipped")
+    none = mean.new_zeros(()).expand_as(mean)
+    return SampleTensors(
+        latent_mean=mean,
+        latent_std=tensors.get("latent_std", none),
+        text=tensors["text"],
+        flipped_mean=flipped,
+        flipped_std=None if flipped is None else tensors.get("latent_std_flipped", none),
+        loss_mask=tensors.get("loss_mask"),
+    )
+
+
 def tensors_in(buffer: mmap.mmap | bytearray, offset: int) -> "dict[str, torch.Tensor]":
     """Return the tensors of a safetensors file that begins at `offset`, without copying them."""
     import torch
 
     header_bytes = int.from_bytes(buffer[offset : offset + 8], "little")
     start = offset + 8 + header_bytes
-    header = json.loads(buffer[offset + 8 : start])
-    dtypes = {"F16": torch.float16, "F32": torch.float32, "BF16": torch.bfloat16}
     tensors = {}
-    for name, value in header.items():
-        if name != "__metadata__":
-            begin, end = value["data_offsets"]
-            dtype = dtypes[value["dtype"]]
-            count = (end - begin) // dtype.itemsize
-            flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=start + begin)
-            tensors[name] = flat.reshape(value["shape"])
+    for part in _parts(bytes(buffer[offset + 8 : start])):
+        dtype: torch.dtype = getattr(torch, part.dtype)
+        flat = torch.frombuffer(buffer, dtype=dtype, count=part.count, offset=start + part.begin)
+        tensors[part.name] = flat.view(part.shape)
     return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorPart:
+    """Where in a file's data a tensor lies: `begin` in bytes, `count` in values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    count: int
+
+
+@lru_cache(maxsize=256)
+def _parts(header: bytes) -> tuple[_TensorPart, ...]:
+    """Parse a header once: all samples of a bucket have the same."""
+    dtypes = {"F16": "float16", "F32": "float32", "BF16": "bfloat16"}
+    return tuple(
+        _TensorPart(
+            name=name,
+            dtype=dtypes[value["dtype"]],
+            shape=tuple(value["shape"]),
+            begin=value["data_offsets"][0],
+            count=math.prod(value["shape"]),
+        )
+        for name, value in json.loads(header).items()
+        if name != "__metadata__"
+    )
 
 
 def _read_entries(folder: Path, stamp: FileStamp) -> dict[str, Entry]:

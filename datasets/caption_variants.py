@@ -15,7 +15,8 @@ _WEIGHT: Final = re.compile(r"\((?:[^()\\]|\\.)*:\s*[-+]?[0-9]*\.?[0-9]+\s*\)")
 class VariantRules:
     """`count` texts of each alternative: itself, then shuffles of its tags.
 
-    The first `keep` tags stay in their places; each other one is left out with `dropout`.
+    The trigger and the first `keep` tags stay in their places; each other one is left out with
+    `dropout`.
     Alternatives are divided by `separator`; empty is none.
     """
 
@@ -33,7 +34,8 @@ def caption_variants(caption: str, trigger: str, rules: VariantRules) -> tuple[s
     """
     alternatives = _alternatives(caption, rules.separator)
     bases = [alternatives[0], *(with_trigger(text, trigger) for text in alternatives[1:])]
-    texts = (text for base in bases for text in _orders(base, rules))
+    keep = max(rules.keep, len(_tags(trigger)))
+    texts = (text for base in bases for text in _orders(base, keep, rules))
     return tuple(dict.fromkeys(texts))
 
 
@@ -47,10 +49,14 @@ def _alternatives(caption: str, separator: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()] or [caption]
 
 
-def _orders(base: str, rules: VariantRules) -> Iterator[str]:
+def _tags(text: str) -> list[str]:
+    return [tag.strip() for tag in text.split(",") if tag.strip()]
+
+
+def _orders(base: str, keep: int, rules: VariantRules) -> Iterator[str]:
     yield base
-    tags = [tag.strip() for tag in base.split(",") if tag.strip()]
-    kept, others = tags[: rules.keep], tags[rules.keep :]
+    tags = _tags(base)
+    kept, others = tags[:keep], tags[keep:]
     for number in range(1, rules.count):
         # A text seed goes through SHA-512: the same on every machine, unlike hash().
         generator = random.Random(f"latentmill caption variant/{number}/{base}")

@@ -247,7 +247,9 @@ class CacheSettings(BaseModel):
         description="Texts of a caption: itself, then its tags in other orders; one per sight.",
     )
     keep_tags: int = Field(
-        1, ge=0, description="Tags at the front that variants neither move nor drop."
+        1,
+        ge=0,
+        description="Tags at the front that variants neither move nor drop; a trigger never.",
     )
     tag_dropout: float = Field(
         0.0, ge=0, lt=1, description="Share of the other tags that a variant leaves out."

@@ -91,7 +91,7 @@ def test_each_variant_is_the_embedding_of_its_text(
     from latentmill.cache.models.weights import resolve
     from latentmill.stages.encoding.encoders import Encoders, EncoderSettings
 
-    (encoded_set.data / "0.txt").write_text("one, two, three, four | five, six")
+    (encoded_set.data / "0.txt").write_text("one, two, three, four | five, six, seven")
     settings = _settings(variants=2, keep_tags=0, separator="|")
     encoded_set.cached(settings=settings, sources=(Source(path="data", trigger="zwx"),))
     cache = _opened(encoded_set)
@@ -99,7 +99,8 @@ def test_each_variant_is_the_embedding_of_its_text(
     (name,) = [one.id for one in cache.samples if len(cache.read(one.id).text) == 4]
     texts = cache.details(name)["captions"]
     assert texts[0] == "zwx, one, two, three, four"
-    assert "zwx, five, six" in texts
+    assert texts[2] == "zwx, five, six, seven"
+    assert sorted(texts[3].split(", ")) == ["five", "seven", "six", "zwx"]
     for text, embedding in zip(texts, cache.read(name).text, strict=True):
         assert torch.equal(encoders.encode_text(text).embedding, embedding)
 
@@ -137,7 +138,7 @@ def test_chunks_are_those_of_the_bare_text_encoder(small_model: Path, clip_skip:
         chunk = [49406, *ids[75 * number : 75 * number + 75], 49407]
         with torch.inference_mode():
             output = model(torch.tensor([chunk]), output_hidden_states=True)
-        expected = norm(output.hidden_states[-clip_skip])[0]
+            expected = norm(output.hidden_states[-clip_skip])[0]
         part = encoded.embedding[77 * number : 77 * number + 77]
         torch.testing.assert_close(part, expected, rtol=1e-6, atol=1e-6)
     assert encoded.cut.endswith("word99")
@@ -159,9 +160,11 @@ def test_padding_encodes_what_it_changes_and_masks_the_grey(
     calls.latents = calls.texts = 0
     padded = BucketSettings(area=64, step=16, min=32, max=128, fit="pad")
     report = encoded_set.cached(bucket=padded)
-    assert (calls.latents, calls.texts) == (5, 0)
-    assert report.counts["reused_latents"] == 1
+    # The two of 60x100 fit 48x80, the new one is of its bucket's size: nothing to pad.
+    assert (calls.latents, calls.texts) == (3, 0)
+    assert report.counts["reused_latents"] == 3
     assert _sample(encoded_set, "of the bucket's size").loss_mask is None
+    assert _sample(encoded_set, "picture number 3").loss_mask is None
     mask = _sample(encoded_set, "picture number 0").loss_mask  # 80x70 becomes 64x56.
     assert mask is not None
     assert mask.shape == (16, 16)

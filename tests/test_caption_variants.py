@@ -31,6 +31,12 @@ def test_known_variants_stay_what_they_are() -> None:
     )
 
 
+def test_the_trigger_stays_in_front() -> None:
+    texts = caption_variants("zwx, dog, a, b, c, d", "zwx, dog", VariantRules(20, 0))
+    assert len(texts) > 10
+    assert all(text.startswith("zwx, dog, ") for text in texts)
+
+
 def test_dropout_leaves_out_its_share_and_never_the_first() -> None:
     tags = [f"t{number}" for number in range(40)]
     texts = caption_variants(", ".join(tags), "", VariantRules(60, 2, 0.25))

@@ -116,6 +116,75 @@ def test_dropout_and_noise_offset_leave_all_other_draws_alone() -> None:
     assert len(set(offset[:, 0, 0].tolist())) == 4
 
 
+@dataclass(frozen=True)
+class MirroredSamples(FakeSamples):
+    def read(self, sample_id: str) -> SampleTensors:
+        stored = FakeSamples().read(sample_id)
+        mean = stored.latent_mean
+        mask = torch.ones(6, 10, dtype=torch.float16)
+        mask[:, :4] = 0
+        return replace(stored, flipped_mean=-mean, flipped_std=mean / 5, loss_mask=mask)
+
+
+def test_mirroring_leaves_all_other_draws_alone_and_takes_half_of_the_sights() -> None:
+    mirrored = 0
+    for epoch in range(400):
+        sight = replace(SIGHT, epoch=epoch)
+        plain = draw_sight(SAMPLES, sight, CHANCE)
+        other = draw_sight(MirroredSamples(), sight, CHANCE)
+        assert torch.equal(plain.noise, other.noise)
+        assert torch.equal(plain.text, other.text)
+        assert plain.timestep == other.timestep
+        assert other.mask is not None
+        is_mirrored = not torch.equal(plain.latent, other.latent)
+        mirrored += is_mirrored
+        assert other.mask[0, 0] == int(is_mirrored)
+        assert other.mask[0, -1] == int(not is_mirrored)
+    assert 160 < mirrored < 240
+
+
+def test_a_mirrored_sight_has_the_mirror_s_mean_and_spread_and_the_same_eps() -> None:
+    for epoch in range(20):
+        sight = replace(SIGHT, epoch=epoch)
+        plain = draw_sight(SAMPLES, sight, CHANCE)
+        other = draw_sight(MirroredSamples(), sight, CHANCE)
+        if not torch.equal(plain.latent, other.latent):
+            mean = SAMPLES.read("pone").latent_mean.double()
+            eps = ((plain.latent.double() / 0.5 + 0.25) - mean) / (mean / 10)
+            expected = (-mean + mean / 5 * eps - 0.25) * 0.5
+            seen = other.latent.double()
+            torch.testing.assert_close(seen[:, 1:], expected[:, 1:], atol=0.02, rtol=0.02)
+            return
+    raise AssertionError("no sight of twenty was mirrored")
+
+
+def test_masked_cells_are_left_out_of_the_loss() -> None:
+    schedule = prepare_schedule(make_scheduler(), 0.0, "cpu")
+    generator = torch.Generator().manual_seed(0)
+    answer, wanted = (torch.randn(2, 4, 6, 8, generator=generator) for _ in range(2))
+    masks = torch.ones(2, 6, 8)
+    masks[0, :, :3] = 0
+    at = torch.tensor([10, 500])
+    losses = sample_losses(schedule, answer, wanted, at, masks)
+    counted = ((answer - wanted) ** 2)[0, :, :, 3:]
+    assert float(losses[0]) == pytest.approx(float(counted.mean()), rel=1e-6)
+    plain = sample_losses(schedule, answer, wanted, at)
+    assert float(losses[1]) == pytest.approx(float(plain[1]), rel=1e-6)
+    garbage = answer.clone()
+    garbage[0, :, :, :3] = 1e3
+    assert torch.equal(sample_losses(schedule, garbage, wanted, at, masks), losses)
+
+
+def test_a_batch_has_masks_when_one_of_its_samples_has() -> None:
+    draws = [draw_sight(samples, SIGHT, CHANCE) for samples in (SAMPLES, MirroredSamples())]
+    masks = stack(["a", "b"], draws, [1, 1]).masks
+    assert masks is not None
+    assert masks.shape == (2, 6, 10)
+    assert masks[0].min() == 1
+    assert masks[1].sum() == 36
+    assert stack(["a"], draws[:1], [1]).masks is None
+
+
 def test_captions_are_dropped_and_variants_chosen_in_their_share() -> None:
     chance = replace(CHANCE, caption_dropout=0.25)
     firsts = [

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentmill.cache.fingerprints import (
+    SampleKeys,
     TextRecipe,
     data_digest,
     digest,
     latent_key,
+    shard_key,
     tensors_hash,
     text_key,
 )
@@ -54,13 +56,37 @@ def test_how_a_placement_is_described_does_not_change_the_key() -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(TextRecipe)])
 def test_all_that_changes_an_embedding_changes_its_key(name: str) -> None:
-    value = 2 if name == "clip_skip" else "other"
+    value = 2 if name in ("clip_skip", "chunks") else "other"
     assert text_key(["a"], replace(RECIPE, **{name: value})) != text_key(["a"], RECIPE)
 
 
 @given(st.lists(st.text(), max_size=3), st.lists(st.text(), max_size=3))
 def test_texts_have_equal_keys_only_if_they_are_equal(one: list[str], other: list[str]) -> None:
     assert (text_key(one, RECIPE) == text_key(other, RECIPE)) == (one == other)
+
+
+def test_the_keys_of_what_is_cached_by_now_stay_what_they_are() -> None:
+    """An update that changes one of these encodes everybody's pictures or captions again."""
+    assert _latent_key() == "05bce0079814740d030fbf27081a3e66fd2a059540ed92b6ae788a7bbeec6a8e"
+    text = text_key(["a cat"], RECIPE)
+    assert text == "2fed3801585f2cd5bc28d25a1b6acf161df4bc8a4c48b18df9252c81a294f09a"
+    shard = shard_key("512x512", [SampleKeys("p1", "l", "t")])
+    assert shard == "580d1599b050f80bd9b38a595cc01988f83977ddfe3f3c63014773fc7ba0138a"
+    data = data_digest([SAMPLE], [Source(path="x")])
+    assert data == "017882602db19bacd4be9f7f2b689b2f0df6a2a479cfec618d23c24e76337638"
+
+
+def test_a_mirror_image_has_a_key_of_its_own_and_changes_the_shard_s() -> None:
+    assert _latent_key(is_flipped=True) != _latent_key()
+    plain, both = SampleKeys("p1", "l", "t"), SampleKeys("p1", "l", "t", "f")
+    assert plain.latent_keys == ("l",)
+    assert both.latent_keys == ("l", "f")
+    assert shard_key("512x512", [plain]) != shard_key("512x512", [both])
+
+
+def test_an_anchor_changes_the_data() -> None:
+    top = data_digest([SAMPLE], [Source(path="x", crop_anchor="top")])
+    assert top != data_digest([SAMPLE], [Source(path="x")])
 
 
 def test_a_lone_surrogate_has_a_digest() -> None:
