@@ -249,7 +249,7 @@ class CacheSettings(BaseModel):
     keep_tags: int = Field(
         1,
         ge=0,
-        description="Tags at the front that variants neither move nor drop; a trigger never.",
+        description="Tags at the front that variants leave in place; a trigger always is.",
     )
     tag_dropout: float = Field(
         0.0, ge=0, lt=1, description="Share of the other tags that a variant leaves out."
