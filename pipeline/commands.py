@@ -2,33 +2,47 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from latentmill.datasets.records import Report
 from latentmill.datasets.versions import versions
 from latentmill.datasets.words import counted
-from latentmill.pipeline.config import Config, recall_config, resumed_config
+from latentmill.pipeline.asking import asked, end, opened, run_stage
+from latentmill.pipeline.cache_commands import cache_app
+from latentmill.pipeline.config import Config, resumed_config
 from latentmill.pipeline.config_text import config_text
 from latentmill.pipeline.console import open_console, print_report, set_up_logging
-from latentmill.pipeline.engines import choose_engine, serial
 from latentmill.pipeline.invocation import Invocation
 from latentmill.pipeline.options import (
-    Asked,
     DryRunOption,
     JsonOption,
     RunOption,
     Shared,
     with_shared,
 )
-from latentmill.pipeline.run import Driver, claim_work, open_work_folder
+from latentmill.pipeline.run import open_work_folder
 from latentmill.pipeline.stages import ORDER, Choice, make_stage
+
+
+class _InOrder(typer.core.TyperGroup):
+    """Lists the stages in the order of the pipeline, then the other commands as they are told."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands' names, in order."""
+        told = super().list_commands(ctx)
+        places = {name: place for place, name in enumerate(LISTED)}
+        return sorted(told, key=lambda name: places.get(name, len(places)))
+
+
+LISTED = ("validate", "caption", "approve", "bucket", "cache", "train", "sample", "export")
 
 app = typer.Typer(
     name="latentmill",
+    cls=_InOrder,
     help="Turn a folder of pictures and captions into a Stable Diffusion LoRA.\n\n"
     "In order: validate, caption (then review WORK/review.csv), cache, train, sample. "
     "Run again, each does only what is new or changed; train makes a new run, or goes on with "
@@ -65,15 +79,6 @@ def _options(
         raise typer.Exit
 
 
-def _opened(shared: Shared, console: Console, *more: str) -> Config:
-    """The configuration asked for; says what was recalled, refuses another data's work folder."""
-    recalled = recall_config(shared.request(*more))
-    for note in (claim_work(recalled.config), recalled.note):
-        if note:
-            console.print(f"  {escape(note)}")
-    return recalled.config
-
-
 def _path(name: str) -> Path | None:
     return Path(name).expanduser() if name else None
 
@@ -85,38 +90,12 @@ def _resumed(shared: Shared, settings: Config, run: Path) -> Choice:
     return Choice(config, run, resume=True)
 
 
-def _run_stage(stage_name: str, choice: Choice, asked: Asked) -> int:
-    stage, console = make_stage(stage_name, choice), asked.console
-    if asked.dry_run:
-        units = stage.plan()
-        size = sum(unit.size for unit in units)
-        console.print(
-            f"{stage_name}: {counted(size, 'picture or step', 'pictures or steps')} to do"
-        )
-        return 0
-    engine = choose_engine(choice.config.engine) if stage_name in ("validate", "cache") else serial
-    report = Driver(choice.config, engine, console, asked.spell).run(stage)
-    return _end(report, asked.as_json)
-
-
-def _end(report: Report, as_json: bool) -> int:
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), sort_keys=True))
-    return report.exit_code
-
-
-def _asked(shared: Shared, as_json: bool, dry_run: bool = False) -> Asked:
-    console = open_console()
-    set_up_logging(console, quiet=False)
-    return Asked(console, shared.invocation.spell, as_json, dry_run)
-
-
 def _add_stage(name: str) -> None:
     @app.command(name, help=ORDER[name], short_help=ORDER[name])
     @with_shared
     def command(shared: Shared, as_json: JsonOption = False, dry_run: DryRunOption = False) -> int:
-        asked = _asked(shared, as_json, dry_run)
-        return _run_stage(name, Choice(_opened(shared, asked.console)), asked)
+        how = asked(shared, as_json, dry_run)
+        return run_stage(name, Choice(opened(shared, how.console)), how)
 
 
 @app.command("validate", help=ORDER["validate"], short_help=ORDER["validate"])
@@ -142,8 +121,8 @@ def validate(
         "validate.max_rejects": max_rejects,
     }
     extra = [f"{name}={value}" for name, value in chosen.items() if value is not None]
-    asked = _asked(shared, as_json, dry_run)
-    return _run_stage("validate", Choice(_opened(shared, asked.console, *extra)), asked)
+    how = asked(shared, as_json, dry_run)
+    return run_stage("validate", Choice(opened(shared, how.console, *extra)), how)
 
 
 @app.command("caption", help=ORDER["caption"], short_help=ORDER["caption"])
@@ -157,11 +136,11 @@ def caption(
     ] = None,
 ) -> int:
     """Draft captions and merge the review."""
-    asked = _asked(shared, as_json, dry_run)
-    choice = Choice(_opened(shared, asked.console), redo=tuple(redo or ()))
-    code = _run_stage("caption", choice, asked)
+    how = asked(shared, as_json, dry_run)
+    choice = Choice(opened(shared, how.console), redo=tuple(redo or ()))
+    code = run_stage("caption", choice, how)
     if dry_run and choice.config.caption.replace:
-        _print_replacements(choice, asked.console)
+        _print_replacements(choice, how.console)
     return code
 
 
@@ -192,17 +171,17 @@ def approve(
     """Approve captions in review.csv without opening it."""
     from latentmill.stages.approve import approve as approve_rows
 
-    asked = _asked(shared, as_json)
-    settings = _opened(shared, asked.console)
+    how = asked(shared, as_json)
+    settings = opened(shared, how.console)
     open_work_folder(settings.layout())
     encoding = settings.caption.review_encoding
     report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts, encoding)
-    print_report(asked.console, report, asked.spell)
-    return _end(report, as_json)
+    print_report(how.console, report, how.spell)
+    return end(report, as_json)
 
 
 _add_stage("bucket")
-_add_stage("cache")
+app.add_typer(cache_app, name="cache")
 
 
 @app.command("train", help=ORDER["train"], short_help=ORDER["train"])
@@ -217,12 +196,12 @@ def train(
     """Train a LoRA from the shards."""
     from latentmill.stages.training.run_folder import find_run
 
-    asked = _asked(shared, as_json, dry_run)
-    settings = _opened(shared, asked.console)
+    how = asked(shared, as_json, dry_run)
+    settings = opened(shared, how.console)
     if not (resume or run):
-        return _run_stage("train", Choice(settings), asked)
+        return run_stage("train", Choice(settings), how)
     folder = find_run(settings.layout(), _path(run))
-    return _run_stage("train", _resumed(shared, settings, folder), asked)
+    return run_stage("train", _resumed(shared, settings, folder), how)
 
 
 @app.command("sample", help=ORDER["sample"], short_help=ORDER["sample"])
@@ -235,9 +214,9 @@ def sample(
     decode: Annotated[bool, typer.Option("--decode", help=DECODE)] = False,
 ) -> int:
     """Make pictures with and without the LoRA."""
-    asked = _asked(shared, as_json, dry_run)
-    choice = Choice(_opened(shared, asked.console), _path(run))
-    return _run_stage("previews" if decode else "sample", choice, asked)
+    how = asked(shared, as_json, dry_run)
+    choice = Choice(opened(shared, how.console), _path(run))
+    return run_stage("previews" if decode else "sample", choice, how)
 
 
 @app.command("export", help=ORDER["export"], short_help=ORDER["export"])
@@ -276,8 +255,8 @@ def export(
         "export.merge": merge,
     }
     extra = [f"{name}={value}" for name, value in chosen.items() if value]
-    asked = _asked(shared, as_json)
-    return _run_stage("export", Choice(_opened(shared, asked.console, *extra), _path(run)), asked)
+    how = asked(shared, as_json)
+    return run_stage("export", Choice(opened(shared, how.console, *extra), _path(run)), how)
 
 
 @app.command("status", short_help=STATUS)
@@ -290,7 +269,7 @@ def status(shared: Shared, as_json: JsonOption = False) -> int:
     from latentmill.pipeline.status import print_status, read_status
 
     console = open_console()
-    state = read_status(_opened(shared, console))
+    state = read_status(opened(shared, console))
     print_status(console, state, shared.invocation.spell)
     if as_json:
         typer.echo(json.dumps(state.to_json(), sort_keys=True))
@@ -301,7 +280,7 @@ def status(shared: Shared, as_json: JsonOption = False) -> int:
 @with_shared
 def show_config(shared: Shared) -> int:
     """Print every setting with its value and meaning, as a TOML file for --config."""
-    typer.echo(config_text(_opened(shared, open_console())), nl=False)
+    typer.echo(config_text(opened(shared, open_console())), nl=False)
     return 0
 
 

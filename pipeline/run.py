@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from latentmill.cache.files import write_json
+from latentmill.cache.part import Part
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command, Spell
@@ -30,6 +31,7 @@ class Driver:
     engine: Engine
     console: Console
     spell: Spell = str
+    part: Part | None = None
 
     def run(self, stage: Stage[Any, Any]) -> Report:
         """Run `stage`; its report is on disk and printed when this returns."""
@@ -40,7 +42,7 @@ class Driver:
         open_work_folder(layout)
         with ExitStack() as locks:
             for path in lock_paths(layout, stage.name):
-                locks.enter_context(held(path, f"latentmill {stage.name}"))
+                locks.enter_context(held(path, f"latentmill {stage.name}", self.part))
             remember(self.config)
             units = stage.prepare() if isinstance(stage, Prepared) else stage.plan()
             with shown_progress(self.console, stage.name, sum(unit.size for unit in units)) as tick:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from latentmill.cache.part import Part
 from latentmill.pipeline.config import Config
 from latentmill.pipeline.config_text import config_text
 from latentmill.pipeline.stage import Stage
@@ -32,6 +33,7 @@ class Choice:
     run: Path | None = None
     resume: bool = False
     redo: tuple[str, ...] = ()
+    part: Part | None = None
 
 
 def make_stage(name: str, choice: Choice) -> Stage[Any, Any]:
@@ -69,7 +71,7 @@ def _bucket(config: Config, _: Choice) -> Stage[Any, Any]:
     return Bucket(config.layout(), config.sources(), config.bucket, config.train.batch_size)
 
 
-def _cache(config: Config, _: Choice) -> Stage[Any, Any]:
+def _cache(config: Config, choice: Choice) -> Stage[Any, Any]:
     from latentmill.stages.cache import Cache
 
     return Cache(
@@ -81,6 +83,7 @@ def _cache(config: Config, _: Choice) -> Stage[Any, Any]:
         config.caption,
         config.model,
         config.sample,
+        choice.part,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from latentmill.cache.kohya_latents import KohyaError, LatentShape, kohya_file, read_kohya
 from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import DataError, UsageError
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Report
 from latentmill.stages.settings import BucketSettings, CacheSettings, ModelSettings, Source
 from latentmill.stages.upkeep.import_kohya import ImportPlan, import_kohya
@@ -243,7 +244,7 @@ def test_a_file_that_is_gone_before_it_is_in_a_shard_is_named(encoded_set: "Pict
     with pytest.raises(DataError) as caught:
         encoded_set.cached()
     assert caught.value.where == str(path)
-    assert "import-kohya" in caught.value.fix
+    assert caught.value.run == (Command("cache", ("import-kohya", "DIR")),)
 
 
 def test_a_folder_without_latents_is_a_usage_error(encoded_set: "PictureSet") -> None:

@@ -15,6 +15,7 @@ from latentmill.cache.mapped import MappedCache
 from latentmill.cache.works import users_of
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.stages.upkeep.collect import collect_garbage
 from latentmill.stages.upkeep.export_samples import export_samples
 from latentmill.stages.upkeep.stats import cache_statistics, statistics_lines
@@ -96,8 +97,8 @@ def test_a_missing_file_is_found_and_the_way_on_mends_it(
     path = sorted(encoded_set.layout.shards.glob(f"*{suffix}"))[1]
     path.unlink()
     assert _faults(encoded_set.layout) == {path.name: "missing"}
-    (problem,) = verify_cache(encoded_set.layout).problems
-    assert "run `latentmill cache`" in problem.fix
+    (way_on,) = verify_cache(encoded_set.layout).next_steps
+    assert way_on.commands == (Command("cache"),)
     encoded_set.cached()
     assert _faults(encoded_set.layout) == {}
 
@@ -109,8 +110,8 @@ def test_damage_in_what_nobody_uses_is_mended_by_gc(encoded_set: "PictureSet") -
     (old,) = [p for p in encoded_set.layout.shards.glob("*.tar") if p.stem not in used]
     encoded_set.cached()
     old.write_bytes(b"half")
-    (problem,) = verify_cache(encoded_set.layout).problems
-    assert "gc --yes" in problem.fix
+    (way_on,) = verify_cache(encoded_set.layout).next_steps
+    assert way_on.commands == (Command("cache", ("gc", "--yes")),)
     collect_garbage(encoded_set.layout, is_meant=True)
     assert _faults(encoded_set.layout) == {}
 
@@ -139,7 +140,7 @@ def test_gc_lists_first_deletes_when_told_and_the_cache_goes_on(
     gone = {Path(one.path).name for one in listed.problems if "shards" in one.path}
     assert gone == {name for name in before if name.startswith("48x80")}
     assert listed.counts["deleted"] == 0
-    assert "cache gc --yes" in listed.next_steps[-1]
+    assert listed.next_steps[-1].commands == (Command("cache", ("gc", "--yes")),)
     deleted = collect_garbage(encoded_set.layout, is_meant=True)
     assert deleted.counts["deleted"] == len(deleted.problems) == len(listed.problems)
     assert encoded_set.shard_bytes().keys() == after.keys() - gone
@@ -184,7 +185,7 @@ def test_gc_keeps_what_another_work_uses_also_when_its_folder_is_away(
     layout.work.rename(tmp_path / "away")
     report = collect_garbage(encoded_set.layout, is_meant=True)
     assert encoded_set.shard_bytes() == before
-    assert any(str(layout.work) in step for step in report.next_steps)
+    assert any(str(layout.work) in step.text for step in report.next_steps)
     (tmp_path / "away").rename(layout.work)
     (twin.data / "9.png").unlink()
     stage = twin.validated().stage(layout=layout)

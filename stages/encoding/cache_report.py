@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from latentmill.cache.index import SetIndex
 from latentmill.cache.library import Library
 from latentmill.cache.part import Part
 from latentmill.datasets.caption_variants import prompt_weights
 from latentmill.datasets.errors import LatentmillError
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Problem, Report
 from latentmill.stages.encoding.extras import ExtrasPlan
 from latentmill.stages.encoding.survey import Recipe, ShardUnit, Wanted
+
+_WHOLE: Final = Command("cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ def require_complete(survey: Survey) -> None:
         raise LatentmillError(
             f"{len(missing)} of {len(survey.wanted)} samples are not encoded yet",
             where=", ".join(one.sample.record.path for one in missing[:3]),
-            fix="run `latentmill cache` again: it goes on where it stopped",
+            fix="encode the rest",
+            run=(Command("cache"),),
         )
 
 
@@ -74,7 +79,7 @@ def part_report(part: Part, survey: Survey, results: Sequence[ShardResult]) -> R
             "shards_written": len(results),
         },
         next_steps=(
-            "the part that ends last writes the index; if none did, run `latentmill cache` once",
+            step("the part that ends last writes the index; if none did, run once", _WHOLE),
         ),
     )
 

@@ -11,6 +11,7 @@ from latentmill.cache.kohya_latents import KohyaError, KohyaLatent, LatentShape,
 from latentmill.datasets.buckets import Placement
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record
 
 
@@ -59,9 +60,9 @@ class Imported:
         return DataError(
             f"an imported latent is not there any more: {message}",
             where=self.file,
-            expected="the file that `latentmill cache import-kohya` read, until it is in a shard",
-            fix="put it back, or run `latentmill cache import-kohya DIR` again: pictures without "
-            "a fitting file are encoded",
+            expected="the file that `cache import-kohya` read, until it is in a shard",
+            fix="put it back, or import again: pictures without a fitting file are encoded",
+            run=(Command("cache", ("import-kohya", "DIR")),),
         )
 
 

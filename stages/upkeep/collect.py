@@ -8,6 +8,7 @@ from latentmill.cache.index import read_set_index
 from latentmill.cache.works import User, Users, users_of
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
 
 _MIB = 2**20
@@ -47,17 +48,17 @@ def _require_records(users: Users) -> None:
         raise UsageError(
             "no work is known that uses this cache, so nothing is deleted",
             expected="a cache that this or another work was encoded into",
-            fix="run `latentmill cache` in each work that uses it, or name it with "
-            "--work and --set cache.dir=DIR",
+            fix="encode each work that uses it, or name the work and its cache",
+            run=(Command("cache"), Command(flags=("--work", "DIR"), settings=("cache.dir=DIR",))),
         )
     if users.damaged:
         raise DataError(
             "the record of a work that uses this cache is damaged, or of another version: what "
             "that work uses is not known, so nothing is deleted",
             where=", ".join(map(str, users.damaged)),
-            expected="the file as `latentmill cache` wrote it",
-            fix="run `latentmill cache` in each work that uses this cache; delete the file if "
-            "it is still damaged then",
+            expected="the file as `cache` wrote it",
+            fix="encode each work that uses this cache; delete the file if that helps not",
+            run=(Command("cache"),),
         )
 
 
@@ -81,13 +82,16 @@ def _problem(one: Unused) -> Problem:
     )
 
 
-def _next_steps(works: Sequence[User], unused: Sequence[Unused], is_meant: bool) -> Iterator[str]:
+def _next_steps(
+    works: Sequence[User], unused: Sequence[Unused], is_meant: bool
+) -> Iterator[NextStep]:
     for user in works:
         if user.index is None:
-            yield (
+            yield step(
                 f"{user.work} cannot be read, so all that it recorded is kept; if that work is "
                 f"gone for good, delete {user.record}"
             )
     if unused and not is_meant:
         size = sum(one.bytes for one in unused) / _MIB
-        yield f"nothing was deleted; `latentmill cache gc --yes` frees these {size:,.1f} MiB"
+        text = f"nothing was deleted; free these {size:,.1f} MiB"
+        yield step(text, Command("cache", ("gc", "--yes")))

@@ -12,6 +12,7 @@ from latentmill.cache.index import CachedSample
 from latentmill.cache.mapped import MappedCache
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import step
 from latentmill.datasets.records import Report, read_manifest
 
 _MARK = "latentmill-export.json"
@@ -47,7 +48,7 @@ def export_samples(
         ok=True,
         counts={"samples": len(cache.samples), "files": len(names)},
         fingerprint=cache.digest,
-        next_steps=(f"read {folder} with safetensors; {_MARK} says how latents are scaled",),
+        next_steps=(step(f"read {folder} with safetensors; {_MARK} says how to scale latents"),),
     )
 
 

@@ -19,6 +19,7 @@ from latentmill.cache.models.weights import read_part_config, resolve
 from latentmill.datasets.buckets import place
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Problem, Record, Report, count_codes
 from latentmill.stages.encoding.geometry import require_fitting_step
 from latentmill.stages.encoding.imported import Imported, write_imported
@@ -26,7 +27,7 @@ from latentmill.stages.encoding.survey import bucket_rules, read_records
 from latentmill.stages.settings import BucketSettings, ModelSettings, Source
 
 _FEW = 5
-_FIX = "the picture is encoded by `latentmill cache`"
+_FIX = "none is needed: the picture itself is encoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,10 @@ def _report(
         problems=tuple(problems),
         fingerprint=digest("imported", [[name, one.digest] for name, one in chosen.items()]),
         next_steps=(
-            "run `latentmill cache`: it takes these latents over, each one draw without spread, "
-            "and encodes the captions and the other pictures; the files may go after that",
+            step(
+                "take these latents over, each one draw without spread, and encode the captions "
+                "and the other pictures (the files may go after that)",
+                Command("cache"),
+            ),
         ),
     )

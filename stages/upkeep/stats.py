@@ -1,12 +1,13 @@
 """Says what a cache holds, who uses it, and what the last run encoded or found."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from latentmill.cache.fingerprints import digest
 from latentmill.cache.statistics import ShardSums, Statistics, read_statistics
 from latentmill.cache.works import users_of
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Report
 
 
@@ -85,11 +86,11 @@ def _last_run(layout: Layout) -> dict[str, int]:
     return {name: int(counts.get(source, 0)) for name, source in names.items()}
 
 
-def _advice(found: Statistics) -> list[str]:
-    advice = [f"{work} cannot be reached: it counts by its record" for work in found.unreachable]
+def _advice(found: Statistics) -> Iterator[NextStep]:
+    for work in found.unreachable:
+        yield step(f"nothing: {work} cannot be read, it counts by its record")
     if found.unused.shards:
-        advice.append("`latentmill cache gc` lists what nobody uses")
-    return advice
+        yield step("list what nobody uses", Command("cache", ("gc",)))
 
 
 def _size(num_bytes: int) -> str:

@@ -7,9 +7,11 @@ from latentmill.cache.verification import Fault, check_shards, check_users, chec
 from latentmill.cache.works import Users, users_of
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
 
-_AGAIN = "it encodes again what is damaged, and nothing else"
+_AGAIN = "encode again what is damaged; nothing else is encoded"
+_DELETE = "no work uses it: delete it"
 
 
 def verify_cache(layout: Layout, tick: Callable[[int], None] = lambda _: None) -> Report:
@@ -36,7 +38,7 @@ def verify_cache(layout: Layout, tick: Callable[[int], None] = lambda _: None) -
         },
         problems=problems,
         fingerprint=digest("verified", [[one.name, one.sha256] for one in found.sound]),
-        next_steps=tuple(dict.fromkeys(problem.fix for problem in problems)),
+        next_steps=tuple(dict.fromkeys(map(_next_step, problems))),
         exit_code=DataError.exit_code if faults else 0,
     )
 
@@ -54,10 +56,14 @@ def _problem(fault: Fault, layout: Layout, users: Users) -> Problem:
 
 def _way_on(fault: Fault, layout: Layout, users: Users) -> str:
     if fault.path in users.damaged:
-        return f"delete {fault.path}, then run `latentmill cache` in each work that uses this cache"
+        return f"delete {fault.path}, then encode each work that uses this cache"
     in_need = [user.work for user in users.works if fault.shard in user.shards]
     if not fault.shard or layout.work.absolute() in [work.absolute() for work in in_need]:
-        return f"run `latentmill cache`: {_AGAIN}"
-    if in_need:
-        return f"run `latentmill cache --work {in_need[0]}` with that work's settings: {_AGAIN}"
-    return "no work uses it: `latentmill cache gc --yes` deletes it"
+        return _AGAIN
+    return f"{_AGAIN}, for the work {in_need[0]}" if in_need else _DELETE
+
+
+def _next_step(problem: Problem) -> NextStep:
+    if problem.fix == _DELETE:
+        return step("delete what is damaged and no work uses", Command("cache", ("gc", "--yes")))
+    return step(problem.fix, Command("cache"))
