@@ -34,6 +34,8 @@ def held(path: Path, purpose: str, part: Part | None = None) -> Iterator[None]:
     """
     if part is None:
         with _one_held(path, purpose, None):
+            for left in path.parent.glob(f"{path.name}.part-*"):  # Of parts that were killed.
+                left.unlink(missing_ok=True)
             yield
         return
     with _one_held(path, "", part):

@@ -68,7 +68,7 @@ def record_work(layout: Layout, shards: Collection[str], planned: Iterable[str])
     for other in _record_files(layout.cache_folder):
         known = _read_if_sound(other)
         if other != path and known is not None and known.work == work:
-            other.unlink()
+            other.unlink(missing_ok=True)  # Another part may be here too.
 
 
 def own_record(layout: Layout) -> WorkRecord | None:

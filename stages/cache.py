@@ -56,9 +56,9 @@ from latentmill.stages.encoding.survey import (
     missing_units,
     read_samples,
     recipe_settings,
-    require_unchanged,
     wanted_samples,
 )
+from latentmill.stages.encoding.unchanged import require_unchanged
 from latentmill.stages.settings import (
     BucketSettings,
     CacheSettings,

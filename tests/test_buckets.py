@@ -52,6 +52,16 @@ def rules(draw: st.DrawFn) -> BucketRules:
     return BucketRules(middle * step, step, low * step, high * step, upscale, shape)
 
 
+@given(rules())
+def test_no_bucket_could_be_a_step_larger(limits: BucketRules) -> None:
+    for bucket in make_buckets(limits):
+        if limits.shape == "square":
+            assert bucket == Bucket(limits.area, limits.area)
+            continue
+        short, long = sorted((bucket.width, bucket.height))
+        assert long + limits.step > limits.max or short * (long + limits.step) > limits.area**2
+
+
 @given(SIDES, SIDES, rules(), st.sampled_from(["centre", "top"]))
 def test_a_crop_is_no_more_than_is_said_and_never_all(
     width: int, height: int, limits: BucketRules, anchor: Anchor

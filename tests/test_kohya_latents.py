@@ -247,6 +247,15 @@ def test_a_file_that_is_gone_before_it_is_in_a_shard_is_named(encoded_set: "Pict
     assert caught.value.run == (Command("cache", ("import-kohya", "DIR")),)
 
 
+def test_a_damaged_choice_names_itself(encoded_set: "PictureSet") -> None:
+    _import(encoded_set, _npz(encoded_set, "0.npz").parent)
+    path = encoded_set.layout.stage("cache") / "imported.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match="imported latents is damaged") as caught:
+        encoded_set.cached()
+    assert caught.value.where == str(path)
+
+
 def test_a_folder_without_latents_is_a_usage_error(encoded_set: "PictureSet") -> None:
     with pytest.raises(UsageError, match="no file of cached latents"):
         _import(encoded_set, encoded_set.data)

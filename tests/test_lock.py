@@ -105,3 +105,5 @@ def test_a_part_that_was_killed_frees_its_place(tmp_path: Path) -> None:
     (tmp_path / "lock.part-1-of-3").write_text("{}")
     with held(tmp_path / "lock", "two", Part(1, 2)):
         pass
+    with held(tmp_path / "lock", "whole"):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]

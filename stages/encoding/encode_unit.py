@@ -17,7 +17,8 @@ from latentmill.datasets.images import LoadRules, PictureError, load_picture, pi
 from latentmill.stages.encoding.encoders import EncodedText, Encoders, Latent
 from latentmill.stages.encoding.geometry import loss_mask
 from latentmill.stages.encoding.imported import Imported
-from latentmill.stages.encoding.survey import ShardUnit, Task, Wanted, changed, details
+from latentmill.stages.encoding.survey import ShardUnit, Task, Wanted, details
+from latentmill.stages.encoding.unchanged import changed
 
 if TYPE_CHECKING:
     from PIL.Image import Image

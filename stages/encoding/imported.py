@@ -76,7 +76,16 @@ def read_imported(layout: Layout) -> dict[str, Imported]:
     """The latents chosen for a work, by picture id. DataError when the file is damaged."""
     if not _file(layout).is_file():
         return {}
-    values = unsealed(_file(layout)) or {"latents": {}}
+    try:
+        values = unsealed(_file(layout)) or {"latents": {}}
+    except DataError as error:
+        raise DataError(
+            "the list of imported latents is damaged",
+            where=str(_file(layout)),
+            expected="the file as `cache import-kohya` wrote it",
+            fix="import again, or delete the file: the pictures are encoded then",
+            run=(Command("cache", ("import-kohya", "DIR")),),
+        ) from error
     return {
         name: Imported(**{**one, "shape": tuple(one["shape"]), "crop": tuple(one["crop"])})
         for name, one in values["latents"].items()

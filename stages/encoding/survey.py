@@ -1,8 +1,6 @@
 """What the cache must hold for a work, and what of it is there."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +15,7 @@ from latentmill.cache.shards import shard_name
 from latentmill.datasets.buckets import BucketRules, Placement, place
 from latentmill.datasets.caption_variants import VariantRules, caption_variants
 from latentmill.datasets.errors import DataError, UsageError
-from latentmill.datasets.images import LoadRules, PictureError, load_picture, pixel_hash
+from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, read_manifest
@@ -27,7 +25,6 @@ from latentmill.datasets.words import counted
 from latentmill.stages.encoding.imported import Imported
 from latentmill.stages.settings import BucketSettings, CacheSettings, Source, ValidateSettings
 
-_log = logging.getLogger(__name__)
 _LATER_CACHE: Final = ("text_chunks", "flip", "variants", "keep_tags", "tag_dropout", "separator")
 _LATER_BUCKET: Final = ("shape", "fit", "without")
 """Settings that older indexes do not know."""
@@ -172,36 +169,6 @@ def load_rules(settings: ValidateSettings) -> LoadRules:
     return LoadRules(settings.background, settings.max_megapixels, settings.animated)
 
 
-def require_unchanged(samples: Sequence[Sample], rules: LoadRules) -> None:
-    """Raise DataError naming every picture that is gone or differs from what was validated.
-
-    A file with its old size and time is not read; one with a new time is decoded and compared.
-    """
-    touched = [sample.record for sample in samples if _is_touched(sample.record)]
-    if touched:
-        files = counted(len(touched), "file")
-        _log.info("%s touched since validate: pixels are compared", files)
-    with ThreadPoolExecutor(4) as pool:
-        faults = list(pool.map(lambda record: _fault(record, rules), touched))
-    named = [
-        f"{record.path} ({fault})" for record, fault in zip(touched, faults, strict=True) if fault
-    ]
-    if named:
-        raise changed(named)
-
-
-def changed(named: Sequence[str]) -> DataError:
-    """The error for pictures that are not what `validate` saw."""
-    more = f" and {len(named) - 10} more" if len(named) > 10 else ""
-    return DataError(
-        f"{counted(len(named), 'picture')} changed since `validate`",
-        where=", ".join(named[:10]) + more,
-        expected="the pixels that `validate` saw, under the same settings",
-        fix="validate again, then encode",
-        run=(Command("validate"), Command("cache")),
-    )
-
-
 def wanted_samples(
     samples: Sequence[Sample],
     sources: Sequence[Source],
@@ -285,23 +252,6 @@ def _task(one: Wanted, library: Library) -> Task:
         latents_from=tuple(library.latents.get(key) for key in one.keys.latent_keys),
         texts_from=tuple(library.texts.get(key) for key in one.text_keys),
     )
-
-
-def _is_touched(record: Record) -> bool:
-    try:
-        stat = Path(record.file).stat()
-    except OSError:
-        return True
-    return (stat.st_size, stat.st_mtime_ns) != (record.bytes, record.modified_ns)
-
-
-def _fault(record: Record, rules: LoadRules) -> str:
-    """Say what is wrong with a touched file; empty when its pixels are the same."""
-    try:
-        picture = load_picture(Path(record.file), rules)
-    except PictureError as error:
-        return "missing" if not Path(record.file).exists() else error.message
-    return "" if pixel_hash(picture.image) == record.pixels else "other pixels"
 
 
 def _chunks(items: list[Wanted], size: int) -> Iterator[list[Wanted]]:
