@@ -30,7 +30,6 @@ from latentmill.cache.works import own_record, record_work
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.images import LoadRules
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Report
 from latentmill.datasets.words import counted
 from latentmill.stages.encoding.cache_report import (
@@ -38,6 +37,7 @@ from latentmill.stages.encoding.cache_report import (
     Survey,
     caption_problems,
     counts,
+    next_steps,
     part_report,
     require_complete,
     shard_result,
@@ -68,7 +68,6 @@ from latentmill.stages.settings import (
     Source,
     ValidateSettings,
 )
-from latentmill.stages.training.run_folder import latest_run_of
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +149,7 @@ class Cache:
             counts=counts(index, survey, results),
             problems=tuple(caption_problems(survey)),
             fingerprint=index.digest,
-            next_steps=_next_steps(self.layout, index),
+            next_steps=next_steps(self.layout, index),
         )
 
     def _missing(self) -> list[ShardUnit]:
@@ -281,18 +280,3 @@ def _previous(path: Path) -> SetIndex | None:
         return read_set_index(path)
     except (UsageError, DataError):
         return None
-
-
-def _next_steps(layout: Layout, index: SetIndex) -> tuple[NextStep, ...]:
-    """Train, or what is left to do with the last run that was trained on just this set."""
-    run = latest_run_of(layout, index)
-    if run is None:
-        return (step("train the LoRA", Command("train")),)
-    if not run.finished:
-        go_on = Command("train", ("--resume", "--run", run.folder.name))
-        return (step(f"go on with {run.folder.name}, which stopped on the way", go_on),)
-    sample = Command("sample", ("--run", run.folder.name))
-    return (
-        step(f"{run.folder.name} was trained on just this set; see what it does", sample),
-        step("or train anew, with other settings", Command("train")),
-    )

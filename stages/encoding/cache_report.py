@@ -9,10 +9,13 @@ from latentmill.cache.library import Library
 from latentmill.cache.part import Part
 from latentmill.datasets.caption_variants import prompt_weights
 from latentmill.datasets.errors import LatentmillError
-from latentmill.datasets.next_steps import Command, step
+from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Problem, Report
+from latentmill.datasets.words import counted
 from latentmill.stages.encoding.extras import ExtrasPlan
 from latentmill.stages.encoding.survey import Recipe, ShardUnit, Wanted
+from latentmill.stages.training.run_folder import latest_run_of
 
 _WHOLE: Final = Command("cache")
 
@@ -59,7 +62,7 @@ def require_complete(survey: Survey) -> None:
     missing = survey.missing
     if missing:
         raise LatentmillError(
-            f"{len(missing)} of {len(survey.wanted)} samples are not encoded yet",
+            f"{len(missing)} of {counted(len(survey.wanted), 'sample')} not encoded yet",
             where=", ".join(one.sample.record.path for one in missing[:3]),
             fix="encode the rest",
             run=(Command("cache"),),
@@ -101,6 +104,21 @@ def counts(index: SetIndex, survey: Survey, results: Sequence[ShardResult]) -> d
         "shards_written": len(written),
         "shards_kept": len({stamp.name for stamp in index.shards} - written),
     }
+
+
+def next_steps(layout: Layout, index: SetIndex) -> tuple[NextStep, ...]:
+    """Train, or what is left to do with the last run that was trained on just this set."""
+    run = latest_run_of(layout, index)
+    if run is None:
+        return (step("train the LoRA", Command("train")),)
+    if not run.finished:
+        go_on = Command("train", ("--resume", "--run", run.folder.name))
+        return (step(f"go on with {run.folder.name}, which stopped on the way", go_on),)
+    sample = Command("sample", ("--run", run.folder.name))
+    return (
+        step(f"{run.folder.name} was trained on just this set; see what it does", sample),
+        step("or train anew, with other settings", Command("train")),
+    )
 
 
 def caption_problems(survey: Survey) -> Iterator[Problem]:
