@@ -21,7 +21,6 @@ from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.review_memory import read_review
 from latentmill.datasets.selection import Sample, require_reviewed, select_samples
-from latentmill.datasets.words import counted
 from latentmill.stages.encoding.imported import Imported
 from latentmill.stages.settings import BucketSettings, CacheSettings, Source, ValidateSettings
 
