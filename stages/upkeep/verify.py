@@ -50,7 +50,6 @@ def _problem(fault: Fault, layout: Layout, users: Users) -> Problem:
         code="cache-damaged",
         message=fault.message,
         fix=_way_on(fault, layout, users),
-        level="reject",
     )
 
 
