@@ -1,5 +1,6 @@
 """The same bytes whoever encodes, however often it is stopped, whatever breaks in between."""
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -118,7 +119,7 @@ def test_what_a_killed_run_left_behind_is_cleared_away_or_written_over(
 
 
 def _cut_short(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 700)
+    os.truncate(path, path.stat().st_size - 70)
 
 
 def _flip_a_bit(path: Path) -> None:
@@ -138,6 +139,7 @@ def test_only_the_damaged_shard_is_encoded_again_and_the_reader_names_it(
 ) -> None:
     layout, unbroken = encoded_set.layout, encoded_set.shard_bytes()
     path = sorted(layout.shards.glob(f"*{suffix}"))[1]
+    num_entries = len(json.loads(path.with_suffix(".json").read_bytes())["entries"])
     damage(path)
     if not (damage is _delete and suffix == ".json"):
         assert [one.path for one in check_shards(layout.shards).faults] == [path]
@@ -149,7 +151,7 @@ def test_only_the_damaged_shard_is_encoded_again_and_the_reader_names_it(
     assert caught.value.run == (Command("cache"),)
     report = encoded_set.cached()
     assert report.counts["shards_written"] == 1
-    assert report.counts["encoded_latents"] == report.counts["samples"] - 3
+    assert report.counts["encoded_latents"] == num_entries
     assert encoded_set.shard_bytes() == unbroken
     assert check_shards(layout.shards).faults == ()
 
