@@ -66,7 +66,7 @@ class Tags(HTMLParser):
 
 def test_no_text_of_a_user_becomes_markup(data: Path) -> None:
     (data / "0.txt").write_text(EVIL)
-    photo(data / "<b onload=x>.png", 9)
+    photo(data / "<b onload=x> \u202egnp.png", 9)
     (data / "<i>.png").touch()
     (data / os.fsdecode(b"\xff\n.txt")).write_text("nobody")
     html = page(stage_for(data))
@@ -76,7 +76,7 @@ def test_no_text_of_a_user_becomes_markup(data: Path) -> None:
     links = [value for name, value in found.attributes if name in ("src", "href")]
     assert all(value and value.startswith(("data:image/jpeg;base64,", "#")) for value in links)
     assert "\u202e" not in html
-    assert r"\u202edrow" in html
+    assert r"\u202egnp" in html
     assert "&lt;/script&gt;" in html
     assert "default-src 'none'" in html
 
@@ -121,12 +121,12 @@ def test_repairs_show_before_and_after(data: Path) -> None:
 
 
 def test_captions_to_confirm_are_shown_with_their_picture(data: Path) -> None:
-    (data / "0.txt").write_bytes("1girl, 红色连衣裙, 长发, 微笑, 户外".encode("gbk"))
+    (data / "0.txt").write_bytes("微笑".encode("gbk"))
     html = page(stage_for(data))
     section = html[html.index('id="captions"') : html.index('id="spread"')]
     assert section.count("<img") == 1
-    assert "红色连衣裙" in section
-    assert "encoding-guessed" in section
+    assert "微笑" in section
+    assert "encoding-double-meaning" in section
 
 
 def test_a_page_of_a_great_many_stays_small(tmp_path: Path) -> None:
