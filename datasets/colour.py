@@ -3,12 +3,18 @@
 import io
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
-from PIL import Image, ImageCms, ImageColor
+from PIL import Image, ImageChops, ImageCms, ImageColor
+
+from latentmill.datasets.colour_key import opaque_part
 
 TRANSPARENT_MODES = frozenset({"RGBA", "LA", "PA"})
 DEEP_MODES = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+_SRGB_SHIFT = 3  # Levels that sRGB profiles of several makers differ by, at most.
+_PROBE = bytes(v for colour in product(range(0, 256, 15), repeat=3) for v in colour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,12 @@ def to_srgb(image: Image.Image, background: str) -> Coloured:
     notes: list[str] = []
     if image.mode in {"RGBa", "La"}:
         image = image.convert(image.mode.upper())
+    alpha = _alpha(image)
     if image.mode in DEEP_MODES:
         profile = image.info.get("icc_profile")
         image = scale_depth(image)
         image.info["icc_profile"] = profile
         notes.append("depth-reduced")
-    alpha = _alpha(image)
     rgb = _apply_profile(image, notes)
     if alpha is not None and alpha.getextrema() != (255, 255):
         ground = Image.new("RGB", rgb.size, ImageColor.getrgb(background)[:3])
@@ -61,6 +67,8 @@ def scale_depth(image: Image.Image) -> Image.Image:
 
 
 def _alpha(image: Image.Image) -> Image.Image | None:
+    if image.mode in DEEP_MODES:
+        return opaque_part(image)
     if image.mode in TRANSPARENT_MODES or "transparency" in image.info:
         return image.convert("RGBA").getchannel("A")
     return None
@@ -74,7 +82,7 @@ def _apply_profile(image: Image.Image, notes: list[str]) -> Image.Image:
     if data:
         try:
             profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
-            if _is_srgb(profile) and image.mode != "CMYK":
+            if image.mode != "CMYK" and _is_srgb(data):
                 return _opaque(image)
             converted = _transform(_in_space_of(image, profile), profile)
         except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
@@ -112,10 +120,18 @@ def _in_space_of(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image
     raise ValueError(f"a {space} profile on a {image.mode} picture")
 
 
-def _is_srgb(profile: ImageCms.ImageCmsProfile) -> bool:
-    """Tell sRGB by its name: a transform from sRGB to itself would shift values by one."""
-    name = (profile.profile.profile_description or "").casefold()
-    return "srgb" in name and "linear" not in name and profile.profile.xcolor_space == "RGB "
+@lru_cache(maxsize=16)
+def _is_srgb(data: bytes) -> bool:
+    """Tell sRGB by what it does, not by its name: a true one would shift values by one or two.
+
+    Linear profiles too have sRGB in their names, and small ones of sRGB have none.
+    """
+    profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
+    if profile.profile.xcolor_space.strip() != "RGB":
+        return False
+    colours = Image.frombytes("RGB", (len(_PROBE) // 3, 1), _PROBE)
+    shifts = ImageChops.difference(colours, _transform(colours, profile)).tobytes()
+    return max(shifts) <= _SRGB_SHIFT
 
 
 def _opaque(image: Image.Image) -> Image.Image:

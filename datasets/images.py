@@ -15,6 +15,7 @@ from PIL import Image, ImageChops, ImageFile, PngImagePlugin
 
 from latentmill.datasets.blockiness import quality_of
 from latentmill.datasets.colour import to_srgb
+from latentmill.datasets.colour_key import scale_key
 from latentmill.datasets.filekinds import (
     HEAD_BYTES,
     PICTURE_SUFFIXES,
@@ -35,7 +36,7 @@ __all__ = [
     "pixel_hash",
 ]
 
-LOADER_VERSION = 3
+LOADER_VERSION = 4
 """Raise when the same file would give other pixels than before."""
 
 _STILLS = frozenset({"JPEG", "MPO", "HEIF"})  # Several images inside, but one photograph.
@@ -236,6 +237,7 @@ def _decode(image: ImageFile.ImageFile, path: Path, kind: str, rules: LoadRules)
     notes = [*_name_notes(path.name, kind), *_frame_notes(image, rules), *_depth_notes(image)]
     if image.format == "TIFF":  # Turned while it is loaded, and the tag is gone then.
         notes += read_turn(image).notes
+    scale_key(image)
     image.load()
     turn = read_turn(image)
     coloured = to_srgb(_plain(image), rules.background)

@@ -276,6 +276,31 @@ def test_wide_gamut_becomes_srgb(tmp_path: Path, name: str, colour: tuple[int, i
     assert picture.notes == ("profile-converted",)
 
 
+def test_linear_colours_are_converted_though_the_profile_is_named_srgb(tmp_path: Path) -> None:
+    """Light of 128 / 255, stored as it is, is 188 in sRGB; Krita and darktable name it so."""
+    columns = np.array(SRGB).T
+    tags = {
+        tag: b"XYZ " + bytes(4) + struct.pack(">3i", *(round(value * 65536) for value in column))
+        for tag, column in zip((b"rXYZ", b"gXYZ", b"bXYZ"), columns, strict=True)
+    }
+    linear = icc(b"RGB ", {**tags, **dict.fromkeys((b"rTRC", b"gTRC", b"bTRC"), curve(1.0))})
+    named = linear.replace(b"test\0", b"sRGB\0")
+    Image.new("RGB", (8, 8), (128, 128, 128)).save(tmp_path / "a.png", icc_profile=named)
+    picture = load(tmp_path / "a.png")
+    assert distance(picture.image.getpixel((0, 0)), (188, 188, 188)) <= 1
+    assert picture.notes == ("profile-converted",)
+
+
+def test_srgb_under_another_name_changes_no_value(tmp_path: Path) -> None:
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    nameless = srgb.replace("sRGB".encode("utf-16-be"), "c2ci".encode("utf-16-be"))
+    noise = Image.effect_noise((64, 64), 90).convert("RGB")
+    noise.save(tmp_path / "a.png", icc_profile=nameless)
+    picture = load(tmp_path / "a.png")
+    assert nameless != srgb
+    assert (picture.image.tobytes(), picture.notes) == (noise.tobytes(), ())
+
+
 def test_the_wide_gamut_under_alpha_is_converted_before_it_is_laid_down(tmp_path: Path) -> None:
     profile = matrix_profile("Adobe RGB")
     Image.new("RGBA", (8, 8), (90, 140, 90, 0)).save(tmp_path / "a.png", icc_profile=profile)
