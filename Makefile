@@ -49,9 +49,9 @@ status: $(SETUP) ## Print the ledger of pictures and what is still to do
 check: $(SETUP) ## Lint, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 test: $(SETUP) ## All tests
-	@$(BIN)/python -m pytest -q -n 2
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 test-fast: $(SETUP) ## The tests that take under a few seconds each
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
 bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; memory
 	@$(BIN)/python benches/bench_validate.py $(ARGS)
 bench-captions: $(SETUP) ## Captions in old encodings: share read right, asked about, silently wrong

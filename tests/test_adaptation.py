@@ -10,6 +10,8 @@ from tests.test_train import Work, lean_model, run_stage, tensors_of, work
 from latentmill.datasets.errors import OutOfMemoryError
 from latentmill.stages.training.trainee import Trainee
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["lean_model", "work"]
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from latentmill.datasets.records import Report
 
+pytestmark = pytest.mark.slow
+
 
 def _emptied(pictures: "PictureSet") -> "PictureSet":
     for path in pictures.layout.shards.iterdir():
@@ -110,7 +112,6 @@ with held(stage.layout.cache_folder / "lock", "latentmill cache", stage.part):
 """
 
 
-@pytest.mark.slow
 def test_processes_with_a_part_each_write_the_bytes_of_one_run(encoded_set: "PictureSet") -> None:
     whole, index = encoded_set.shard_bytes(), encoded_set.layout.cache_index.read_bytes()
     _emptied(encoded_set)

@@ -23,6 +23,8 @@ from latentmill.pipeline.engines import ray_tasks
 if TYPE_CHECKING:
     from conftest import PictureSet
 
+pytestmark = pytest.mark.slow
+
 
 def _emptied(pictures: "PictureSet") -> "PictureSet":
     for path in pictures.layout.shards.iterdir():
@@ -38,7 +40,6 @@ def _work(stage: Any, unit: Any, num_threads: int) -> Any:
     return stage.work(unit, lambda _: None)
 
 
-@pytest.mark.slow
 def test_processes_and_threads_do_not_change_a_byte(encoded_set: "PictureSet") -> None:
     serial, index = encoded_set.shard_bytes(), encoded_set.layout.cache_index.read_bytes()
     stage = _emptied(encoded_set).stage()
@@ -52,7 +53,6 @@ def test_processes_and_threads_do_not_change_a_byte(encoded_set: "PictureSet") -
     assert encoded_set.layout.cache_index.read_bytes() == index
 
 
-@pytest.mark.slow
 def test_ray_does_not_change_a_byte(encoded_set: "PictureSet") -> None:
     pytest.importorskip("ray")
     serial, index = encoded_set.shard_bytes(), encoded_set.layout.cache_index.read_bytes()
@@ -69,7 +69,6 @@ stage.finish([stage.work(unit, lambda _: None) for unit in stage.prepare()])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_files", [1, 2, 4])
 def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(
     encoded_set: "PictureSet", num_files: int

@@ -14,6 +14,8 @@ from latentmill.stages.settings import BucketSettings, CacheSettings, Source
 if TYPE_CHECKING:
     from conftest import Calls, PictureSet
 
+pytestmark = pytest.mark.slow
+
 
 def _settings(**changes: Any) -> CacheSettings:
     return CacheSettings(shard_size=2, device="cpu").model_copy(update=changes)

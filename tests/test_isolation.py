@@ -135,11 +135,13 @@ def test_a_killed_child_is_taken_for_short_memory(call: Isolated) -> None:
     assert "SIGKILL" in outcome.message
 
 
+@pytest.mark.slow
 def test_many_crashes_in_a_row_end(call: Isolated) -> None:
     codes = [failure(call("segfault")).code for _ in range(5)]
     assert codes == ["decoder-crashed"] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["sleep 60", "hold", "raise SIGSTOP"])
 def test_a_call_that_hangs_is_ended(order: str) -> None:
     call = Isolated(obey, Limits(0.5, 2**30))
@@ -148,6 +150,7 @@ def test_a_call_that_hangs_is_ended(order: str) -> None:
     call.close()
 
 
+@pytest.mark.slow
 def test_memory_is_limited_for_the_child_alone(call: Isolated) -> None:
     outcome = failure(call(f"eat {2**30}"))
     assert outcome == Failure("out-of-memory", "It needs more memory than 1 GiB, or than is free")
@@ -211,6 +214,7 @@ def _start_parent(tmp_path: Path, order: str) -> tuple["subprocess.Popen[bytes]"
     return parent, child
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_a_working_child_ends_with_its_parent(tmp_path: Path, signal_name: str) -> None:
     parent, child = _start_parent(tmp_path, "sleep 60")

@@ -20,6 +20,8 @@ from latentmill.stages.upkeep.import_kohya import ImportPlan, import_kohya
 if TYPE_CHECKING:
     from conftest import Calls, PictureSet
 
+pytestmark = pytest.mark.slow
+
 SHAPE = LatentShape(4, 16, 12)
 
 

@@ -19,6 +19,8 @@ from latentmill.stages.sample import Sample, SampleUnit
 from latentmill.stages.sampling.comparison_picture import note_missing_letters, split_lines
 from latentmill.stages.settings import ModelSettings, SampleSettings, Source
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ("a red circle", "a blue square")
 QUICK = {"prompts": PROMPTS, "steps": 2, "width": 32, "height": 24, "device": "cpu"}
 

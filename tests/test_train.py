@@ -48,6 +48,8 @@ from latentmill.stages.training import loop as training_loop
 from latentmill.stages.training.run_folder import RunOf, latest_run_of
 from latentmill.stages.training.trainee import Trainee
 
+pytestmark = pytest.mark.slow
+
 BUCKETS = ("16x16", "16x16", "16x16", "16x32", "32x16", "24x24", "32x32")
 TEXT_WIDTH = 64
 
@@ -266,7 +268,6 @@ def test_the_batch_split_changes_nothing_where_all_samples_are_in_one_step(work:
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-4)
 
 
-@pytest.mark.slow
 def test_the_same_settings_give_the_same_bytes_with_any_number_of_loaders(work: Work) -> None:
     runs = [run_stage(work.stage(workers=workers)).run for workers in (0, 2)]
     assert lora_hash(runs[0]) == lora_hash(runs[1])
@@ -536,7 +537,6 @@ stage.work(unit, tick)
 """
 
 
-@pytest.mark.slow
 def test_a_run_killed_twice_ends_in_the_same_bytes(work: Work) -> None:
     changes = {"epochs": 5, "save_every": 2, "keep_states": 1}
     whole = run_stage(work.stage(**changes)).run

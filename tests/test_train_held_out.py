@@ -23,6 +23,8 @@ from latentmill.stages.settings import SampleSettings
 from latentmill.stages.training import stepping
 from latentmill.stages.training.preview import read_previews
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["lean_model", "work"]
 MEASURED = {"holdout": 2, "measure_every": 2, "steps": 6, "save_every": 2}
 

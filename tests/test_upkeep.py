@@ -24,6 +24,8 @@ from latentmill.stages.upkeep.verify import verify_cache
 if TYPE_CHECKING:
     from conftest import PictureSet
 
+pytestmark = pytest.mark.slow
+
 
 def _faults(layout: Layout) -> dict[str, str]:
     report = verify_cache(layout)
