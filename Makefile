@@ -52,6 +52,7 @@ test: $(SETUP) ## All tests
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 test-fast: $(SETUP) ## The tests that take under a few seconds each
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+bench: bench-validate bench-captions bench-cache bench-read ## All benches: each prints its ratios side by side
 bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; memory
 	@$(BIN)/python benches/bench_validate.py $(ARGS)
 bench-captions: $(SETUP) ## Captions in old encodings: share read right, asked about, silently wrong
@@ -71,4 +72,4 @@ $(SETUP): setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench-validate bench-captions bench-cache bench-read help
+.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench bench-validate bench-captions bench-cache bench-read help
