@@ -26,9 +26,10 @@ class Written:
 
     `pixels` is the hash of the picture it describes, `file_caption` the text of the caption file
     then, `drafted` the captioner's own words before any rule, `reason` the part of the note that
-    latentmill wrote, `counted` the text whose tokens were counted. `settled`: a person decided
-    about this row. `present`: the row stands in `review.csv` (rows of pictures that left the set
-    are kept here until they return).
+    latentmill wrote, `counted` the text whose tokens were counted, `doubted` the text of which a
+    person was told that it does not fit the picture. `settled`: a person decided about this row.
+    `present`: the row stands in `review.csv` (rows of pictures that left the set are kept here
+    until they return).
     """
 
     row: ReviewRow
@@ -39,6 +40,7 @@ class Written:
     counted: str = ""
     present: bool = True
     drafted: str = ""
+    doubted: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ FIX = "Write repaired copies under WORK/validate/fixed and go on with those (val
 FAIL_ON = "Codes or kinds that end with exit 3, besides too many rejects [default: check]."
 MAX_REJECTS = "Rejected pictures that do not end with exit 3 [default: 0]."
 REDO = "Draft this row again, or with `drafts` all that nobody touched; may be repeated."
+MIN_CLIP_SCORE = "Approve the drafts whose CLIP score (-1 to 1, good ones near 0.3) is not lower."
 STATUS = "Print where every picture went, and what to run next."
 CONFIG = "Print every setting with its value and meaning."
 DEMO = "Show the whole way with a small model, without any download."
@@ -167,6 +168,10 @@ def approve(
     all_drafts: Annotated[
         bool, typer.Option("--all-drafts", help="Approve every draft that has a text.")
     ] = False,
+    min_clip_score: Annotated[
+        float | None,
+        typer.Option("--min-clip-score", metavar="X", help=MIN_CLIP_SCORE),
+    ] = None,
 ) -> int:
     """Approve captions in review.csv without opening it."""
     from latentmill.stages.approve import approve as approve_rows
@@ -175,7 +180,7 @@ def approve(
     settings = opened(shared, how.console)
     open_work_folder(settings.layout())
     encoding = settings.caption.review_encoding
-    report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts, encoding)
+    report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts, encoding, min_clip_score)
     print_report(how.console, report, how.spell)
     return end(report, as_json)
 

@@ -77,7 +77,11 @@ class DemoFolder:
     def config(self) -> Config:
         """The demo's settings: small buckets, a short training."""
         prompts = "[" + ", ".join(f'"{prompt}"' for prompt in demo_prompts()) + "]"
-        paths = (f"caption.model={self.captioner}", f"sample.prompts={prompts}")
+        paths = (
+            f"caption.model={self.captioner}",
+            "caption.score_model=none",
+            f"sample.prompts={prompts}",
+        )
         return load_config(
             Request(
                 data=str(self.pictures),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
@@ -14,21 +14,56 @@ from latentmill.datasets.review_merge import approve_row, is_settled
 from latentmill.stages.captioning.review_file import save_review
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be approved: rows by id, every draft, or drafts with at least this CLIP score."""
+
+    ids: tuple[str, ...] = ()
+    all_drafts: bool = False
+    min_clip_score: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was named."""
+        return not (self.ids or self.all_drafts or self.min_clip_score is not None)
+
+    def names(self, row: ReviewRow) -> bool:
+        """Whether the row was asked for, be it allowed or not."""
+        return row.id in self.ids or (row.status == "draft" and self._names_draft(row))
+
+    def _names_draft(self, row: ReviewRow) -> bool:
+        if self.min_clip_score is None:
+            return self.all_drafts
+        return row.clip_score is None or row.clip_score >= self.min_clip_score
+
+    def chooses(self, row: ReviewRow) -> bool:
+        """Whether the row is approved: it waits, has a text, and a score where one is asked for."""
+        if row.status not in ("draft", "check") or not row.caption.strip():
+            return False
+        has_score = self.min_clip_score is None or row.clip_score is not None
+        return row.id in self.ids or (has_score and self.names(row))
+
+
 def approve(
-    layout: Layout, ids: tuple[str, ...], all_drafts: bool, encoding: str = "auto"
+    layout: Layout,
+    ids: tuple[str, ...],
+    all_drafts: bool,
+    encoding: str = "auto",
+    min_clip_score: float | None = None,
 ) -> Report:
-    """Set the rows `ids`, and with `all_drafts` every draft that has text, to `ok`.
+    """Set the rows `ids`, every draft that has text, or those scored high enough, to `ok`.
 
     Empty rows are named, not approved; rows in `check` need their id. A row that is `ok` already
     or set aside stays so, and is named when its id was given.
     Raises UsageError when there is no review or an id is in no row: then nothing is approved.
     """
+    wanted = Wanted(ids, all_drafts, min_clip_score)
     memory = read_memory(layout)
     reading = read_against(layout, memory, encoding)
-    if reading is None or not (ids or all_drafts):
+    if reading is None or wanted.is_empty:
         raise _nothing_to_approve(layout, reading)
     rows = {row.id: row for row in reading.rows}
-    unknown = sorted(set(ids) - set(rows))
+    unknown = sorted(set(wanted.ids) - set(rows))
     if unknown:
         raise UsageError(
             f"no row of review.csv has the id {', '.join(unknown)}",
@@ -36,21 +71,12 @@ def approve(
             expected="ids as they stand in the first column",
             fix="correct the id; nothing was approved",
         )
-    chosen = {row.id for row in reading.rows if _is_chosen(row, ids, all_drafts)}
+    chosen = {row.id for row in reading.rows if wanted.chooses(row)}
     after = _remembered(memory, reading.rows, chosen)
     rows = {key: after.rows[key].row for key in rows}
     save_review(layout, list(rows.values()), after, reading)
-    asked = [row for row in reading.rows if row.id in ids or (all_drafts and _is_draft(row))]
+    asked = [row for row in reading.rows if wanted.names(row)]
     return _report(rows, chosen, [row for row in asked if row.id not in chosen])
-
-
-def _is_chosen(row: ReviewRow, ids: tuple[str, ...], all_drafts: bool) -> bool:
-    named = row.id in ids and row.status in ("draft", "check")
-    return (named or (all_drafts and _is_draft(row))) and bool(row.caption.strip())
-
-
-def _is_draft(row: ReviewRow) -> bool:
-    return row.status == "draft"
 
 
 def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[str]) -> Memory:
@@ -89,6 +115,10 @@ def _not_approved(row: ReviewRow) -> Problem:
         message = "it is set aside, so it was not approved"
         fix = "give it the status `ok` in review.csv"
         return Problem(row.id, row.image, "set-aside", message, fix)
+    if row.caption.strip():
+        message = "it has no CLIP score, so it was not approved"
+        fix = "run `latentmill caption` with caption.score_model, or look at it in review.csv"
+        return Problem(row.id, row.image, "not-scored", message, fix)
     return Problem(
         row.id,
         row.image,
@@ -109,7 +139,7 @@ def _nothing_to_approve(layout: Layout, reading: Reading | None) -> UsageError:
         )
     return UsageError(
         "nothing was named to approve",
-        expected="--all-drafts or --id",
+        expected="--all-drafts, --id or --min-clip-score",
         fix="name what to approve",
         run=(Command("approve", ("--all-drafts",)), Command("approve", ("--id", "ID"))),
     )

@@ -16,12 +16,15 @@ from latentmill.datasets.review import ReviewRow, printable
 from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import Memory, Reading, read_against, read_memory
 from latentmill.datasets.review_merge import Inputs, merge_rows, needs_draft
+from latentmill.datasets.review_mismatch import apply_agreement, pairs_of
+from latentmill.datasets.review_rules import rewrite
 from latentmill.datasets.words import counted
 from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
 from latentmill.stages.captioning.draft_flags import DRAFT_EMPTY, draft_flags
 from latentmill.stages.captioning.draft_parts import DraftPart, read_parts, remove_parts, write_part
 from latentmill.stages.captioning.redo import require_no_redo, rows_to_redo
 from latentmill.stages.captioning.review_file import save_review
+from latentmill.stages.captioning.scoring import Scoring
 from latentmill.stages.captioning.summary import caption_report, explanations
 from latentmill.stages.captioning.text_flags import flag_texts
 from latentmill.stages.captioning.undrafted import (
@@ -30,30 +33,11 @@ from latentmill.stages.captioning.undrafted import (
     unreadable,
     without_captioner,
 )
+from latentmill.stages.captioning.units import BATCHES_PER_UNIT, DraftUnit, ScoreUnit, score_units
 from latentmill.stages.encoding.survey import load_rules, read_records
 from latentmill.stages.settings import NO_CAPTIONER, CaptionSettings, Source, ValidateSettings
 
 _log = logging.getLogger(__name__)
-
-BATCHES_PER_UNIT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class CaptionUnit:
-    """A few batches of pictures to draft."""
-
-    records: tuple[Record, ...]
-
-    @property
-    def label(self) -> str:
-        """First picture and number of the others."""
-        first, others = printable(self.records[0].path), len(self.records) - 1
-        return f"{first} and {others} more" if others else first
-
-    @property
-    def size(self) -> int:
-        """Pictures in it."""
-        return len(self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +56,8 @@ class Caption:
     redo: tuple[str, ...] = ()
     name: ClassVar[str] = "caption"
 
-    def plan(self) -> Sequence[CaptionUnit]:
-        """Pictures that need a draft, in units; those drafted before an interruption left out.
+    def plan(self) -> Sequence[DraftUnit | ScoreUnit]:
+        """Pictures to draft and captions to compare, in units; what was done before left out.
 
         Raises UsageError before `validate` ran, DataError when `review.csv` cannot be read.
         """
@@ -83,7 +67,7 @@ class Caption:
         rows = _by_id(self._reading(memory))
         if self.settings.model == NO_CAPTIONER:
             require_no_redo(self.redo)
-            return []
+            return self._score_units(records, memory)
         wanted = rows_to_redo(self.redo, rows, memory, self.layout.review)
         wanted |= {record.id for record in _undrafted(records, memory, rows)}
         made = {
@@ -97,17 +81,22 @@ class Caption:
             if record.id in wanted and (record.id, record.pixels) not in made
         ]
         size = self.settings.batch_size * BATCHES_PER_UNIT
-        return [
-            CaptionUnit(tuple(pending[start : start + size]))
+        drafts = [
+            DraftUnit(tuple(pending[start : start + size]))
             for start in range(0, len(pending), size)
         ]
+        return [*drafts, *self._score_units(records, memory)]
 
-    def work(self, unit: CaptionUnit, tick: Callable[[int], None]) -> DraftPart:
-        """Draft one unit and commit its part; a picture that fails becomes a problem.
+    def work(self, unit: DraftUnit | ScoreUnit, tick: Callable[[int], None]) -> DraftPart:
+        """Draft or compare one unit and commit its part; a picture that fails becomes a problem.
 
         Raises ModelError when there is no captioner (`review.csv` is written then with empty
         rows), OutOfMemoryError when it does not fit.
         """
+        if isinstance(unit, ScoreUnit):
+            self._scoring.work(unit)
+            tick(unit.size)
+            return DraftPart(self.recipe, ())
         try:
             part = self._draft(unit, tick)
         except ModelError as error:
@@ -130,7 +119,7 @@ class Caption:
             return replace(report, exit_code=3)
         return report
 
-    def _draft(self, unit: CaptionUnit, tick: Callable[[int], None]) -> DraftPart:
+    def _draft(self, unit: DraftUnit, tick: Callable[[int], None]) -> DraftPart:
         drafts: list[Draft] = []
         problems: list[Problem] = []
         size = self.settings.batch_size
@@ -155,14 +144,17 @@ class Caption:
         rules = self.settings.replace
         merged = merge_rows(Inputs(records, reading, memory, drafted, reasons, rules))
         counted = self._flagged(merged.memory, memory, records)
-        rows = [counted.rows[row.id].row for row in merged.rows]
-        if rows or reading is not None:
-            save_review(self.layout, rows, counted, reading)
         by_id = {record.id: record for record in records}
+        scored = self._scoring.settle(pairs_of(merged.rows, by_id))
+        judged = apply_agreement(counted, memory, scored.agreement)
+        rows = [judged.rows[row.id].row for row in merged.rows]
+        if rows or reading is not None:
+            save_review(self.layout, rows, judged, reading)
         write_contact_sheet(self._folder / "contact-sheet.html", rows, by_id, self._rules)
         remove_parts(self._parts)
         failed = {problem.id: problem for part in parts for problem in part.problems}
-        problems = (*merged.problems, *(failed[key] for key in failed if key not in drafts))
+        problems = [problem for key, problem in failed.items() if key not in drafts]
+        problems = [*merged.problems, *problems, *scored.problems]
         made = sum(key in by_id for key in drafts)
         report = caption_report(self.layout.review, rows, len(records), made, problems)
         return replace(report, fingerprint=self.recipe)
@@ -194,6 +186,10 @@ class Caption:
         return self._folder / "parts"
 
     @property
+    def _scoring(self) -> Scoring:
+        return Scoring(self._folder, self.settings, self._rules)
+
+    @property
     def _rules(self) -> LoadRules:
         return load_rules(self.validate)
 
@@ -202,6 +198,12 @@ class Caption:
 
     def _reading(self, memory: Memory) -> Reading | None:
         return read_against(self.layout, memory, self.settings.review_encoding)
+
+    def _score_units(self, records: Sequence[Record], memory: Memory) -> list[ScoreUnit]:
+        reading = self._reading(memory)
+        merged = merge_rows(Inputs(records, reading, memory, rules=self.settings.replace))
+        pairs = pairs_of(merged.rows, {record.id: record for record in records})
+        return score_units(self._scoring.pending(pairs), self.settings.batch_size)
 
     def _drafts(self, records: Sequence[Record], problems: list[Problem]) -> Iterator[Draft]:
         from latentmill.stages.captioning.blip import Search, describe, load_captioner
@@ -224,6 +226,8 @@ class Caption:
         captioner = load_captioner(settings.model, settings.revision, settings.device)
         search = Search(settings.prefix, settings.num_beams, settings.max_tokens)
         texts = describe(captioner, [image for _, image in pictures], search)
+        captions = [rewrite(printable(text), settings.replace) for text in texts]
+        self._scoring.keep(pictures, captions)
         for (record, _), text in zip(pictures, texts, strict=True):
             flags = draft_flags(text, settings.prefix, settings.min_words)
             kept = "" if DRAFT_EMPTY in flags else text

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 SECTION = ConfigDict(frozen=True, extra="forbid")
 
 NO_CAPTIONER = "none"
+NO_SCORER = "none"
+AUTO_SCORER = "auto"
+SCORER_ARCHITECTURE = "ViT-B-32"
 BLIP = "Salesforce/blip-image-captioning-base"
 BLIP_REVISION = "82a37760796d32b1411fe092ab5d4e227313294b"
 
@@ -180,6 +183,12 @@ class CaptionSettings(BaseModel):
     max_tokens: int = Field(40, ge=5, le=200, description="Longest draft, in tokens.")
     min_words: int = Field(4, ge=1, description="Shorter drafts are flagged.")
     device: str = Field("auto", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`.")
+    score_model: str = Field(
+        AUTO_SCORER,
+        description="CLIP model that compares pictures with captions: `auto` (ViT-B-32 of "
+        "laion2b_s34b_b79k, off where it cannot be had), `ViT-B-32` (an error then), an open_clip "
+        "hub id, folder or .safetensors file; `none`: no comparison.",
+    )
     accept_drafts: bool = Field(
         False, description="Train on drafts nobody looked at; the LoRA's header records it."
     )

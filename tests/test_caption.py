@@ -58,7 +58,9 @@ def data(tmp_path):
 def stage(tmp_path, data, captioner_folder):
     layout = Layout(tmp_path / "work 作品")
     validate(layout, data, {"green": "a green wall"})
-    settings = CaptionSettings(model=str(captioner_folder), batch_size=1, max_tokens=8)
+    settings = CaptionSettings(
+        model=str(captioner_folder), batch_size=1, max_tokens=8, score_model="none"
+    )
     return Caption(layout, (Source(path=str(data)),), settings, ValidateSettings())
 
 
@@ -117,7 +119,7 @@ def test_a_second_run_drafts_nothing_and_loads_nothing(stage, monkeypatch):
 def test_a_set_with_all_captions_needs_no_captioner(stage, data, monkeypatch):
     validate(stage.layout, data, dict.fromkeys(COLOURS, "a wall"))
     monkeypatch.setattr(blip, "load_captioner", no_captioner)
-    report = run(replace(stage, settings=CaptionSettings(model="/nowhere")))
+    report = run(replace(stage, settings=CaptionSettings(model="/nowhere", score_model="none")))
     assert (report.counts["from_files"], report.counts["waiting"]) == (4, 0)
     assert [step.commands for step in report.next_steps] == [(Command("cache"),)]
     assert {(problem.code, problem.level) for problem in report.problems} == {
@@ -511,7 +513,7 @@ def lost_captioner(*_):
 
 def test_no_captioner_is_asked_when_none_is_wanted(stage, monkeypatch):
     monkeypatch.setattr(blip, "load_captioner", no_captioner)
-    alone = replace(stage, settings=CaptionSettings(model="none"))
+    alone = replace(stage, settings=CaptionSettings(model="none", score_model="none"))
     report = run(alone)
     assert report.exit_code == 3
     assert dict(report.counts) == {
@@ -595,7 +597,8 @@ def test_redo_of_a_person_s_row_is_refused_with_the_reason(stage, name, reason):
 
 def test_redo_and_no_captioner_contradict_each_other(stage):
     with pytest.raises(UsageError, match="without a captioner"):
-        replace(stage, settings=CaptionSettings(model="none"), redo=("drafts",)).plan()
+        alone = CaptionSettings(model="none", score_model="none")
+        replace(stage, settings=alone, redo=("drafts",)).plan()
 
 
 def test_flags_of_texts_stand_on_approved_rows_and_block_nothing(stage, data):

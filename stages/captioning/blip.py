@@ -10,8 +10,8 @@ from latentmill.cache.memory import is_out_of_memory
 from latentmill.cache.models.weights import quiet
 from latentmill.datasets.errors import ModelError, OutOfMemoryError, UsageError
 from latentmill.datasets.next_steps import Command
-from latentmill.datasets.words import counted
 from latentmill.stages.captioning.blip_folder import find_model
+from latentmill.stages.captioning.halving import first_line, in_halves, too_large
 from latentmill.stages.device import choose_device
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def load_captioner(model: str, revision: str, device: str) -> Captioner:
             loaded = loaded.eval().to(target)
         except Exception as error:  # Damaged files raise whatever they like.
             if is_out_of_memory(error):
-                raise _does_not_fit(target, _first_line(error)) from error
+                raise _does_not_fit(target, first_line(error)) from error
             raise ModelError(
-                f"the captioner {model} cannot be read: {_first_line(error)}",
+                f"the captioner {model} cannot be read: {first_line(error)}",
                 where=str(folder),
                 expected="a BLIP captioning model as `save_pretrained` writes it",
                 fix="fetch it again, or name another one",
@@ -77,19 +77,13 @@ def describe(captioner: Captioner, images: "Sequence[Image.Image]", search: Sear
 
     Out of memory, the batch is halved. Raises OutOfMemoryError when one picture is too much.
     """
-    try:
-        return _generate(captioner, images, search)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        reason = _first_line(error)
-    _free(captioner)
-    if len(images) == 1:
-        raise _does_not_fit(captioner.device, reason)
-    half = (len(images) + 1) // 2
-    _log.warning("out of memory with %s at once: trying %d", counted(len(images), "picture"), half)
-    first, second = images[:half], images[half:]
-    return describe(captioner, first, search) + describe(captioner, second, search)
+    return in_halves(
+        lambda some: _generate(captioner, some, search),
+        images,
+        "picture",
+        captioner.device,
+        lambda reason: _does_not_fit(captioner.device, reason),
+    )
 
 
 def _generate(captioner: Captioner, images: "Sequence[Image.Image]", search: Search) -> list[str]:
@@ -151,26 +145,5 @@ def _require_all_weights(model: str, info: dict[str, Any]) -> None:
 
 
 def _does_not_fit(device: "torch.device", reason: str) -> OutOfMemoryError:
-    return OutOfMemoryError(
-        f"the captioner does not fit, even with one picture at once: {reason}",
-        where=f"caption.device = {device}",
-        fix="free the GPU's memory, then try one of these, in this order",
-        run=tuple(
-            Command("caption", settings=(setting,))
-            for setting in ("caption.num_beams=1", "caption.device=cpu")
-        ),
-    )
-
-
-def _free(captioner: Captioner) -> None:
-    import gc
-
-    import torch
-
-    gc.collect()
-    if captioner.device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    settings = ("caption.num_beams=1", "caption.device=cpu")
+    return too_large("the captioner", reason, device, settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from latentmill.datasets.errors import ModelError
 from latentmill.datasets.next_steps import Command
+from latentmill.stages.captioning.hub import snapshot
 from latentmill.stages.settings import BLIP, BLIP_REVISION
 
 _log = logging.getLogger(__name__)
@@ -98,30 +99,5 @@ def _fetch(model: str, revision: str | None) -> Path:
 
 
 def _snapshot(model: str, revision: str | None, patterns: list[str], is_local: bool) -> Path | None:
-    """The hub's folder with these files; None when only the disk was asked and lacks them."""
-    import huggingface_hub
-    from huggingface_hub import errors
-
-    try:
-        if not is_local:  # One question without retries: half a minute less without a network.
-            huggingface_hub.HfApi().model_info(model, revision=revision, timeout=10)
-        return Path(
-            huggingface_hub.snapshot_download(
-                model, revision=revision, allow_patterns=patterns, local_files_only=is_local
-            )
-        )
-    except Exception as error:  # The HTTP library's own classes change by version.
-        if is_local:
-            return None
-        refused = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
-        known = isinstance(error, refused) or isinstance(error.__cause__, refused)
-        raise ModelError(
-            f"the hub has no captioner {model} (revision {revision or 'main'}), or asks for a login"
-            if known
-            else f"the captioner {model} cannot be fetched: {str(error).strip().splitlines()[0]}",
-            where="https://huggingface.co (Hugging Face hub)",
-            expected="a network, the model in the hub's cache on this machine, or a local folder",
-            fix=f"on a machine with network run `hf download {model} --local-dir DIR`, copy DIR "
-            "here and name it",
-            run=(Command("caption", settings=("caption.model=DIR",)),),
-        ) from error
+    run = (Command("caption", settings=("caption.model=DIR",)),)
+    return snapshot(model, revision, patterns, is_local, f"the captioner {model}", run)

@@ -22,6 +22,7 @@ _TEXT_MESSAGES: Mapping[str, str] = {
     "vague": "the caption names no attribute",
     "repeated": "many pictures have this caption",
     "quality-words": "the caption holds words of quality, which belong into prompts",
+    "mismatch": "the caption hardly fits its picture",
     "long": "the text encoder reads 77 tokens and cuts the rest",
 }
 
