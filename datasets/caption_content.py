@@ -28,6 +28,15 @@ _SETTINGS = re.compile(
 )
 _UNDERSCORE = re.compile(r"(?<![\w/.])[a-z0-9]+(?:_[a-z0-9()]+)+(?![\w/.])", re.I)
 _TABLE = re.compile(r"\A[^,;\t|]+\.(?:png|jpe?g|webp|bmp|gif|tiff?|avif)\s*[,;\t|]", re.I)
+_DOCUMENTS = (
+    ("version https://git-lfs", "a Git LFS pointer (`git lfs pull` fetches the text)"),
+    ("<!doctype html", "a web page"),
+    ("<html", "a web page"),
+    ("<?xml", "XML"),
+    ("<annotation>", "XML"),
+    ("<svg", "SVG"),
+    ("{\\rtf", "RTF"),
+)
 _WORD = re.compile(r"\w+")
 _SHOWN = 60
 _GENERIC = frozenset(
@@ -237,6 +246,8 @@ def _oddities(text: str) -> Iterator[Doubt]:
             yield Doubt(code, f"{quoted(match.group())} {what.format(meant=meant)}")
     if is_generic(text):
         yield Doubt("caption-generic", f"{quoted(text)} fits any picture")
+    elif all(unicodedata.category(char)[0] in "PZ" for char in text):
+        yield Doubt("caption-generic", f"{quoted(text)} has no word")
     kind = _other_format(text)
     if kind:
         yield Doubt("caption-is-data", f"{kind}: {quoted(text)}")
@@ -244,6 +255,10 @@ def _oddities(text: str) -> Iterator[Doubt]:
 
 def _other_format(text: str) -> str:
     """Name the format of a text that is data, not a description; empty for none."""
+    start = text[:40].casefold()
+    document = next((name for mark, name in _DOCUMENTS if start.startswith(mark)), "")
+    if document:
+        return document
     if text[0] in "{[" and text[-1] in "}]":
         try:
             json.loads(text)

@@ -37,6 +37,7 @@ _WINDOWS_QUOTES = re.compile(  # Elisions, pairs of quotes, dashes between words
     rb"(?<=[a-z])\x92(?=(?:s|t|re|ve|m|ll|d)(?![a-z]))|(?<![a-z])(?:[dlcjmns]|qu)\x92(?=[aeiouhy][a-z]{2})"
     rb"|(?<=[a-z]s)\x92(?= )|\x93[^\x80-\xff]+\x94|(?<= )[\x96\x97](?= )"
 )
+_WORDS = re.compile(rb"\w+(?:[ ,.'-]+\w+)*[ ,.]*")
 _SHOWN_CHARACTERS = 60
 _SHORT_BYTES = 16  # ASCII up to this length may be UTF-16 of some Chinese characters.
 _UTF8_BITS = 3.0  # Valid UTF-8 needs less of a margin to stand: other texts seldom look so.
@@ -128,9 +129,12 @@ def _may_mean_more(reading: Reading, data: bytes) -> bool:
     """Whether valid UTF-8 may be another encoding: letters below U+0800, or very short ASCII.
 
     Some Chinese words in GBK are valid UTF-8 (the bytes of one for cat are those of an e with
-    grave accent), and one Chinese character in UTF-16 may be two ASCII letters.
+    grave accent), and one Chinese character in UTF-16 may be two ASCII letters. Words with NULs
+    behind them, as programs in C leave them, are words.
     """
     if reading.encoding == "ascii":
+        if data.endswith(b"\x00") and _WORDS.fullmatch(data.rstrip(b"\x00")):
+            return False
         return len(data) % 2 == 0 and len(data) <= _SHORT_BYTES and bool(data.strip())
     return reading.encoding == "utf-8" and (
         max(reading.text) <= "\u07ff" or (len(data) <= _SHORT_BYTES and is_rare(reading.text))

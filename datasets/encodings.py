@@ -225,6 +225,8 @@ def bits_in(text: str | None, encoding: str) -> float:
         return _UNREADABLE_BITS
     if encoding == _UTF8:
         encoding = "ascii" if text.isascii() else encoding
+    if encoding == _UTF8:  # macOS takes letters and their accents apart.
+        text = unicodedata.normalize("NFC", text)
     odd = languages.utf8_oddity_bits(text) if encoding == _UTF8 else 0.0
     return odd + languages.least_bits(text, _languages(encoding))
 

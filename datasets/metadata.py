@@ -133,27 +133,43 @@ def _csv_rows(text: str) -> Iterator[Row]:
         name = next((columns.index(key) for key in NAME_COLUMNS if key in columns), None)
         caption = next((columns.index(key) for key in TEXT_COLUMNS if key in columns), None)
         if name is not None and caption is not None:
-            yield from _csv_cells(lines, start + 1, delimiter, (name, caption))
+            layout = _Layout(delimiter, len(columns), name, caption)
+            yield from _csv_cells(lines, start + 1, layout)
             return
     yield Row(0, error=f"No columns `file_name` and `text` in the header {header.strip()[:80]!r}")
 
 
-def _csv_cells(
-    lines: list[str], start: int, delimiter: str, columns: tuple[int, int]
-) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What the header says: how many columns, and where the name and the text stand."""
+
+    delimiter: str
+    num_columns: int
+    name: int
+    text: int
+
+
+def _csv_cells(lines: list[str], start: int, layout: _Layout) -> Iterator[Row]:
     """Yield rows from line `start` on. After a broken one, go on at the line below its first."""
-    name, text = columns
     while start < len(lines):
-        reader = csv.reader(lines[start:], delimiter=delimiter, strict=True)
+        reader = csv.reader(lines[start:], delimiter=layout.delimiter, strict=True)
         done = 0
         try:
             for cells in reader:
                 line, done = start + done + 1, reader.line_num
-                if len(cells) > max(columns):
-                    yield Row(line, cells[name], cells[text])
-                elif any(cell.strip() for cell in cells):
-                    yield Row(line, error=f"{len(cells)} cells, too few")
+                if any(cell.strip() for cell in cells):
+                    yield _csv_row(line, cells, layout)
             return
         except csv.Error as error:
             start += done + 1
             yield Row(start, error=f"quotes or delimiters are broken ({error})")
+
+
+def _csv_row(line: int, cells: list[str], layout: _Layout) -> Row:
+    """Take no caption that is cut at its first comma: too many cells are an error."""
+    if len(cells) <= max(layout.name, layout.text):
+        return Row(line, error=f"{len(cells)} cells, too few")
+    if any(cell.strip() for cell in cells[layout.num_columns :]):
+        counts = f"{len(cells)} cells, but {layout.num_columns} columns"
+        return Row(line, error=f'{counts}; put "..." around a caption that holds the delimiter')
+    return Row(line, cells[layout.name], cells[layout.text])

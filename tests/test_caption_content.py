@@ -48,6 +48,16 @@ TAGS = "1girl, 红色连衣裙, 长发, 微笑, 户外"
         ("001.png,a cat,0.98", "001.png,a cat,0.98", ("caption-is-data",)),
         ("| a.png | a cat |", "| a.png | a cat |", ("caption-is-data",)),
         ("{a|b} cat", "{a|b} cat", ()),
+        ("<annotation><object>cat</object></annotation>",) * 2 + (("caption-is-data",),),
+        ("<?xml version='1.0'?><x>1</x>",) * 2 + (("caption-is-data",),),
+        (r"{\rtf1\ansi a cat}", r"{\rtf1\ansi a cat}", ("caption-is-data",)),
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9",
+            "version https://git-lfs.github.com/spec/v1, oid sha256:ab, size 9",
+            ("caption-multiline", "caption-is-data"),
+        ),
+        ("...", "...", ("caption-generic",)),
+        (", , ,", ", , ,", ("caption-generic",)),
         (
             "a cat\nNegative prompt: blurry\nSteps: 20, Sampler: Euler a, CFG scale: 7",
             "a cat, Negative prompt: blurry, Steps: 20, Sampler: Euler a, CFG scale: 7",

@@ -1,5 +1,6 @@
 import codecs
 import itertools
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -100,6 +101,22 @@ def test_utf16_without_a_mark_is_read(text: str, encoding: str) -> None:
     reading = read_texts({"a": text.encode(encoding)})["a"]
     assert (reading.text, reading.encoding) == (text, encoding)
     assert (reading.check, reading.code) == ("", "encoding-guessed")
+
+
+@pytest.mark.parametrize("text", ["a cat", "cat", "my cat", "a cat, a dog", "1girl"])
+@pytest.mark.parametrize("num_nuls", [1, 2, 3, 4])
+def test_words_with_nuls_behind_them_are_words(text: str, num_nuls: int) -> None:
+    data = text.encode() + bytes(num_nuls)
+    assert read_one(data) == (data.decode(), "ascii", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["a café in Paris", "Café", "niño feliz", "schöne Straße, größer", "крайний лес", "й"]
+)
+def test_accents_apart_from_their_letters_as_macos_has_them_are_utf8(text: str) -> None:
+    apart = unicodedata.normalize("NFD", text)
+    assert apart != text
+    assert read_one(apart.encode()) == (apart, "utf-8", "")
 
 
 @pytest.mark.parametrize("word", ["女", "中", "山", "猫", "水"])

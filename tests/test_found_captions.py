@@ -48,6 +48,16 @@ def test_marks_and_windows_line_ends_are_counted_once_for_all(tmp_path: Path) ->
     }
 
 
+def test_a_picture_named_as_a_caption_is_no_text(tmp_path: Path) -> None:
+    files = {"Dog.txt": b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x99\x80", "cat.txt": b"a cat"}
+    found = captions_of(tmp_path / "data", files)
+    assert codes(found.problems) == {
+        "caption-unreadable": "A JPEG picture under the name of a caption"
+    }
+    assert found.by_picture["Dog.png"].text is None
+    assert found.by_picture["cat.png"].text == "a cat"
+
+
 def test_a_caption_that_is_the_name_is_told(tmp_path: Path) -> None:
     found = captions_of(tmp_path / "data", {"Dog.txt": b"dog", "cat.txt": b"a cat"})
     assert found.by_picture["Dog.png"].codes == ["caption-file-name"]

@@ -48,6 +48,17 @@ def test_other_columns_and_orders_are_fine() -> None:
     assert table.captions == {"a.png": "hello"}
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_caption_that_holds_the_delimiter_unquoted_is_told_not_cut(delimiter: str) -> None:
+    rows = [("file_name", "text"), ("a.png", "a cat", " on a mat"), ("b.png", "b", "", " ")]
+    text = "\n".join(map(delimiter.join, rows))
+    table = read_table("metadata.csv", text, PICTURES)
+    assert table.captions == {"b.png": "b"}
+    (finding,) = table.findings
+    assert finding.code == "metadata-broken-row"
+    assert finding.message.startswith("Line 2: 3 cells, but 2 columns")
+
+
 def test_quoted_line_breaks_and_quotes_stay_in_the_caption() -> None:
     table = read_table("x.csv", 'filename,prompt\na.png,"two\nlines ""x"""\nb.png,b\n', PICTURES)
     assert table.captions == {"a.png": 'two\nlines "x"', "b.png": "b"}

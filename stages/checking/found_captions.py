@@ -11,6 +11,7 @@ from latentmill.cache.clip_tokens import LONGEST as LONGEST_INPUT
 from latentmill.cache.clip_tokens import count_tokens, may_be_too_long, unread_part
 from latentmill.datasets.caption_content import Caption, clean_caption, is_file_name, quoted
 from latentmill.datasets.captions import LONGEST, MAX_BYTES, Reading, read_texts
+from latentmill.datasets.filekinds import content_kind, is_picture_content
 from latentmill.datasets.metadata import TABLE_NAMES, may_be_table, read_table
 from latentmill.datasets.records import Problem
 from latentmill.datasets.selection import with_trigger
@@ -69,6 +70,10 @@ def find_captions(scan: Scan, encoding: str, trigger: str = "") -> SourceCaption
             problems.append(problem("caption-unreadable", Subject("", path)))
         elif len(data) > MAX_BYTES:
             problems.append(_too_long(path, "More than 1 MiB: no caption"))
+        elif is_picture_content(data):
+            what = f"A {content_kind(data)} picture under the name of a caption"
+            misnamed = problem("caption-unreadable", Subject("", path), what)
+            problems.append(replace(misnamed, fix="Put the caption's text in its place."))
         else:
             contents[path] = data
     tables = _table_contents(scan, problems)
