@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from latentmill.datasets.next_steps import NextStep
+from latentmill.datasets.next_steps import Command, NextStep
 
 Level = Literal["reject", "check", "warning", "advice"]
 
@@ -76,14 +76,37 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The object of `report.json`."""
-        values = asdict(self)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         del values["exit_code"]
-        return values
+        return values | {
+            "problems": [_plain(one) for one in self.problems],
+            "next_steps": [asdict(one) for one in self.next_steps],
+        }
+
+
+def report_from_json(values: Mapping[str, Any], exit_code: int) -> Report:
+    """The report of what `to_json` made; raise TypeError or KeyError for anything else."""
+    steps = (
+        NextStep(one["text"], tuple(_command(each) for each in one["commands"]))
+        for one in values["next_steps"]
+    )
+    problems = tuple(Problem(**one) for one in values["problems"])
+    nested = {"problems": problems, "next_steps": tuple(steps), "exit_code": exit_code}
+    return Report(**{**values, **nested})
+
+
+def _command(values: Mapping[str, Any]) -> Command:
+    return Command(values["stage"], tuple(values["flags"]), tuple(values["settings"]))
+
+
+def _plain(one: Problem | Record) -> dict[str, Any]:
+    """Name the fields of a flat dataclass: `asdict` copies each value and takes far longer."""
+    return {each.name: getattr(one, each.name) for each in fields(one)}
 
 
 def record_to_json(record: Record) -> str:
     """One line of `manifest.jsonl`, keys sorted, ASCII (a file name may hold lone surrogates)."""
-    return json.dumps(asdict(record), sort_keys=True)
+    return json.dumps(_plain(record), sort_keys=True)
 
 
 def record_from_json(line: str) -> Record:

@@ -1,6 +1,7 @@
 """A folder -> its pictures, each with an id and the files that may hold its caption."""
 
 import hashlib
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +40,9 @@ class Scan:
     `tables` are CSV and JSON-lines files that may hold captions, `others` files of no known use.
     `ignored` counts what is neither picture nor caption, by reason. `unreadable` are folders that
     could not be opened. `hidden` counts pictures passed over by the hidden file or folder.
-    `fingerprint` changes with the name, size or time of any file.
+    `fingerprint` changes with the name, size or time of any file. `stamp` changes also when one was
+    written with its size and time put back, and with what was passed over; `changed_ns` is when any
+    file was last changed.
     """
 
     source: int
@@ -52,6 +55,8 @@ class Scan:
     unreadable: tuple[str, ...]
     hidden: Mapping[str, int]
     fingerprint: str
+    stamp: str
+    changed_ns: int
 
     @property
     def suffixes(self) -> dict[str, int]:
@@ -85,6 +90,7 @@ def scan(
             others.append(entry.path)
     pairing = pair_captions([picture.path for picture in pictures], sidecars, suffixes)
     ignored = walk.ignored + Counter({"other": len(others)})
+    passed = [sorted(ignored.items()), sorted(walk.hidden.items()), walk.unreadable]
     return Scan(
         source,
         folder,
@@ -96,6 +102,8 @@ def scan(
         tuple(walk.unreadable),
         dict(walk.hidden),
         _fingerprint(walk.files),
+        _stamp(walk.files, json.dumps(passed)),
+        max((entry.changed_ns for entry in walk.files), default=0),
     )
 
 
@@ -141,13 +149,15 @@ def stem_twins(paths: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def _fingerprint(files: Iterable[Entry]) -> str:
-    digest = hashlib.sha256()
-    for entry in files:
-        digest.update(
-            f"{entry.path}\0{entry.bytes}\0{entry.modified_ns}\n".encode("utf-8", "surrogateescape")
-        )
-    return digest.hexdigest()
+def _fingerprint(files: Sequence[Entry]) -> str:
+    lines = (f"{one.path}\0{one.bytes}\0{one.modified_ns}\n" for one in files)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _stamp(files: Sequence[Entry], passed: str) -> str:
+    lines = (f"{one.path}\0{one.bytes}\0{one.modified_ns}\0{one.changed_ns}\n" for one in files)
+    listed = "".join((passed, "\n", *lines)).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(listed).hexdigest()
 
 
 def _hashed(data: bytes) -> str:

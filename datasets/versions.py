@@ -1,6 +1,7 @@
 """Versions of what results depend on, without importing any of it."""
 
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Final
 
@@ -18,10 +19,10 @@ PACKAGES: Final = (
 )
 
 
-def versions() -> dict[str, str]:
-    """Python and each installed package of `PACKAGES`."""
+def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Python and each of the packages that is installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

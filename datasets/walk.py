@@ -22,11 +22,15 @@ _MOST_COUNTED = 100_000  # Files in one hidden folder; a version control's can h
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file: its path relative to the root, with `/`."""
+    """A file: its path relative to the root, with `/`.
+
+    `changed_ns` is when the system last changed anything of it: no program can set that back.
+    """
 
     path: str
     bytes: int
     modified_ns: int
+    changed_ns: int
 
 
 @dataclass(slots=True)
@@ -132,7 +136,8 @@ def _take(walk: Walk, entry: os.DirEntry[str], path: str) -> bool:
     if kind:
         walk.ignored[kind] += 1
     else:
-        walk.files.append(Entry(path, status.st_size, status.st_mtime_ns))
+        times = status.st_mtime_ns, status.st_ctime_ns
+        walk.files.append(Entry(path, status.st_size, *times))
     return False
 
 

@@ -2,29 +2,21 @@
 
 import hashlib
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from latentmill.cache.disk import explained_failures
-from latentmill.cache.files import remove_leftovers, write_json, write_text
-from latentmill.datasets.images import LoadRules
-from latentmill.datasets.isolation import Limits
+from latentmill.cache.files import write_json, write_text
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Report, record_to_json
-from latentmill.datasets.sources import FoundPicture, Scan, assign_ids
-from latentmill.stages.checking.apart import decode_alone, decode_apart, is_suspect
-from latentmill.stages.checking.decoded import (
-    Decoded,
-    part_name,
-    read_decoded,
-    write_decoded,
-)
+from latentmill.datasets.review_memory import backup, memory_file
+from latentmill.datasets.sources import Scan
+from latentmill.stages.checking.decoding import Decoding, Item
 from latentmill.stages.checking.duplicates import DUPLICATES, groups_to_json
 from latentmill.stages.checking.facts import histograms
 from latentmill.stages.checking.findings import worst_first
 from latentmill.stages.checking.groups import shown_groups
+from latentmill.stages.checking.last_run import Basis, LastRun, basis_of, now_ns
 from latentmill.stages.checking.outcome import (
     conclude,
     next_steps,
@@ -32,33 +24,15 @@ from latentmill.stages.checking.outcome import (
 )
 from latentmill.stages.checking.page import render
 from latentmill.stages.checking.page_sections import Found
-from latentmill.stages.checking.repair import (
-    Copier,
-    Repaired,
-    copy_order,
-    has_its_copy,
-    repair_set,
-)
+from latentmill.stages.checking.repair import Repaired, repair_set
 from latentmill.stages.checking.scanning import scan_sources
 from latentmill.stages.checking.set_advice import DEFAULT_PLAN, Plan, set_advice
 from latentmill.stages.checking.settings_check import require_encoding, require_usable
-from latentmill.stages.checking.thumbnails import Thumbnails, sample_ids
+from latentmill.stages.checking.thumbnails import sample_ids
 from latentmill.stages.checking.verdict import Verdict, judge
 from latentmill.stages.settings import Source, ValidateSettings
 
 UNIT_SIZE = 16
-Decode = Callable[[FoundPicture, Copier, Path | None, Limits], Decoded]
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A picture to decode, and whether to keep a small copy for the report."""
-
-    id: str
-    found: FoundPicture
-    thumbnail: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +68,11 @@ class Validate:
         require_usable(self.settings)
         for position, source in enumerate(self.sources):
             require_encoding(source.encoding, f"data.{position}.encoding")
+        seen_ns = now_ns()
         scans = scan_sources(self.sources, self.layout.work)
-        items = list(self._undecoded(scans))
+        if self._last_run.rests_on(self._basis(scans, seen_ns)):
+            return []
+        items = list(self._decoding.undecoded(scans))
         units = [
             Pictures(f"{chunk[0].found.path} and {len(chunk) - 1} more", tuple(chunk))
             for chunk in (items[at : at + UNIT_SIZE] for at in range(0, len(items), UNIT_SIZE))
@@ -105,29 +82,25 @@ class Validate:
         return units
 
     def work(self, unit: Pictures, tick: Callable[[int], None]) -> int:
-        """Decode the unit's pictures and write what they told as one part; return their number."""
-        entries: list[Decoded] = []
-        for item in unit.items:
-            entries.append(self._decoded(item, decode_apart))
-            tick(1)
-        if entries:
-            write_decoded(self._parts / part_name(entry.file for entry in entries), entries)
-        else:
-            tick(1)
-        return len(entries)
+        """Decode the unit's pictures; return for how many their files' times did not suffice."""
+        if unit.items:
+            return self._decoding.decode(unit.items, tick)
+        tick(1)
+        return 0
 
     def finish(self, results: Sequence[int]) -> Report:
-        """Write manifest, rejects and report from all that was decoded, now or before."""
+        """Write manifest, rejects and report from all that was decoded, now or before.
+
+        Where nothing is new, the last report is the answer.
+        """
+        seen_ns = now_ns()
         scans = scan_sources(self.sources, self.layout.work)
-        parts = sorted(self._parts.glob("*.jsonl"))
-        known = read_decoded([self._memory, *parts])
-        known |= self._tried_again(read_decoded(parts), scans)
-        current = {picture.file for one in scans for picture in one.pictures}
-        if parts or current != known.keys():
-            kept = (known[file] for file in sorted(current & known.keys()))
-            write_decoded(self._memory, kept)
+        basis = self._basis(scans, seen_ns)
+        if not results and (last := self._last_run.report(basis)) is not None:
+            return last
+        known = self._decoding.collect(scans)
         shown = self._shown_folders()
-        verdict = judge(scans, known, self._rules, self.settings, shown, self.sources)
+        verdict = judge(scans, known, self._decoding.rules, self.settings, shown, self.sources)
         advice = set_advice(verdict.records, self.sources, self.set_plan)
         verdict = replace(verdict, problems=worst_first((*verdict.problems, *advice)))
         folders = [one.folder for one in scans]
@@ -137,11 +110,10 @@ class Validate:
         write_text(self.layout.rejects, _reject_lines(verdict))
         write_json(self._folder / DUPLICATES, groups_to_json(verdict.groups))
         report = self._report(verdict, repaired, manifest, sum(results))
-        for part in parts:
-            part.unlink()
-        for folder in (self._folder, self._parts):
-            remove_leftovers(folder)
+        self._decoding.clear()
         write_text(self._state, self._fingerprint(scans))
+        if next(self._decoding.left_of(known, scans), None) is None:
+            self._last_run.keep(basis, report)
         return report
 
     def _report(
@@ -173,48 +145,22 @@ class Validate:
             exit_code=outcome.exit_code,
             facts=found.facts(),
         )
-        write_text(self._folder / "report.html", render(report, found, self._thumbnails))
+        write_text(self._folder / "report.html", render(report, found, self._decoding.thumbnails))
         return report
 
-    def _undecoded(self, scans: Sequence[Scan]) -> Iterator[Item]:
-        known = read_decoded([self._memory, *sorted(self._parts.glob("*.jsonl"))])
-        for item in _items(scans):
-            entry = known.get(item.found.file)
-            if entry is None or not self._is_done(item, entry):
-                yield item
-
-    def _is_done(self, item: Item, entry: Decoded) -> bool:
-        order = copy_order(self._folder, item.id, item.found.path, self.settings)
-        pictured = bool(entry.code) or self._thumbnails.file(item.id).is_file()
-        return (
-            entry.holds_for(item.found, self._rules)
-            and (pictured or not item.thumbnail)
-            and has_its_copy(entry, order, self.settings)
-        )
-
-    def _decoded(self, item: Item, decode: Decode) -> Decoded:
-        order = copy_order(self._folder, item.id, item.found.path, self.settings)
-        copier = Copier(order, self.settings, self._rules)
-        thumbnail = self._thumbnails.file(item.id) if item.thumbnail else None
-        with explained_failures(self._folder):
-            return decode(item.found, copier, thumbnail, self._limits)
-
-    def _tried_again(
-        self, fresh: Mapping[str, Decoded], scans: Sequence[Scan]
-    ) -> dict[str, Decoded]:
-        """Decode once more, with no other picture at work, what may have failed by chance."""
-        suspects = {file for file, entry in fresh.items() if is_suspect(entry)}
-        if suspects:
-            _log.info("%d pictures broke their decoder; each is tried alone", len(suspects))
-        return {
-            item.found.file: self._decoded(item, decode_alone)
-            for item in (_items(scans) if suspects else ())
-            if item.found.file in suspects
-        }
+    def _basis(self, scans: Sequence[Scan], seen_ns: int) -> Basis:
+        """Stamp all that the report rests on, the answers in `review.csv` included."""
+        settings = [
+            self._fingerprint(scans),
+            [source.model_dump(mode="json") for source in self.sources],
+            [self.review_encoding, str(self.layout.work)],
+        ]
+        answers = (self.layout.review, memory_file(self.layout), backup(self.layout, 1))
+        return basis_of(settings, scans, answers, seen_ns)
 
     def _fingerprint(self, scans: Sequence[Scan]) -> str:
         values = [
-            self._rules.fingerprint,
+            self._decoding.rules.fingerprint,
             self.settings.model_dump(mode="json"),
             [
                 [
@@ -234,42 +180,20 @@ class Validate:
         return tuple(f"{source.path.rstrip('/')}/" if several else "" for source in self.sources)
 
     @property
-    def _rules(self) -> LoadRules:
-        settings = self.settings
-        return LoadRules(settings.background, settings.max_megapixels, settings.animated)
+    def _decoding(self) -> Decoding:
+        return Decoding(self._folder, self.settings)
 
     @property
-    def _limits(self) -> Limits:
-        return Limits(self.settings.max_seconds, int(self.settings.max_gigabytes * 2**30))
+    def _last_run(self) -> LastRun:
+        return LastRun(self._folder)
 
     @property
     def _folder(self) -> Path:
         return self.layout.stage(self.name)
 
     @property
-    def _memory(self) -> Path:
-        return self._folder / "decoded.jsonl"
-
-    @property
-    def _parts(self) -> Path:
-        return self._folder / "parts"
-
-    @property
     def _state(self) -> Path:
         return self._folder / "state"
-
-    @property
-    def _thumbnails(self) -> Thumbnails:
-        return Thumbnails(self._folder / "thumbnails", self._rules)
-
-
-def _items(scans: Sequence[Scan]) -> Iterator[Item]:
-    pictures = [picture for one in scans for picture in one.pictures]
-    ids = assign_ids(pictures)
-    shown = sample_ids(ids.values())
-    for picture in pictures:
-        name = ids[picture.source, picture.path]
-        yield Item(name, picture, name in shown)
 
 
 def _reject_lines(verdict: Verdict) -> str:

@@ -16,7 +16,7 @@ from latentmill.datasets.layout import Layout
 from latentmill.datasets.records import Record, Report, read_manifest
 from latentmill.datasets.sources import record_id
 from latentmill.pipeline import main
-from latentmill.stages import validate
+from latentmill.stages.checking import decoding
 from latentmill.stages.checking.copies import CopyOrder, write_copy
 from latentmill.stages.settings import Source, ValidateSettings
 from latentmill.stages.validate import Validate
@@ -383,7 +383,7 @@ def test_a_full_disk_is_explained(data: Path, monkeypatch: pytest.MonkeyPatch) -
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(validate, "decode_apart", full)
+    monkeypatch.setattr(decoding, "decode_apart", full)
     with pytest.raises(DiskFullError, match="the disk is full"):
         run(stage_for(data))
 

@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import xxhash
 from PIL import Image
 
 from latentmill.datasets.errors import DataError, UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record, Report, read_manifest
-from latentmill.datasets.sources import record_id
+from latentmill.datasets.sources import FoundPicture, record_id
 from latentmill.stages.checking import found_captions
+from latentmill.stages.checking.decoded import content_hash
 from latentmill.stages.settings import Source, ValidateSettings
 from latentmill.stages.validate import UNIT_SIZE, Validate
 
@@ -187,6 +189,46 @@ def test_one_changed_picture_is_decoded_alone(data: Path) -> None:
     assert [item.found.path for item in unit.items] == ["1.png"]
     run(stage)
     assert records(stage)["1.png"].pixels != before
+
+
+def test_a_touched_picture_with_equal_bytes_is_not_decoded_again(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    manifest = records(stage)
+    os.utime(data / "1.png", ns=(7, 7))
+    assert sum(len(unit.items) for unit in stage.plan()) == 1
+    assert run(stage).counts["decoded"] == 0
+    assert records(stage) == {**manifest, "1.png": replace(manifest["1.png"], modified_ns=7)}
+    assert stage.plan() == []
+
+
+def test_a_picture_of_the_same_size_and_other_bytes_is_decoded_again(data: Path) -> None:
+    for number in range(3):
+        Image.open(data / f"{number}.png").save(data / f"{number}.bmp")
+        (data / f"{number}.png").unlink()
+    stage = stage_for(data)
+    run(stage)
+    (data / "2.bmp").replace(data / "1.bmp")
+    assert run(stage).counts["decoded"] == 1
+    assert records(stage)["1.bmp"].pixels != records(stage)["0.bmp"].pixels
+
+
+def test_a_touched_picture_whose_thumbnail_is_gone_is_decoded(data: Path) -> None:
+    stage = stage_for(data)
+    run(stage)
+    os.utime(data / "1.png", ns=(7, 7))
+    (thumbnail,) = (stage.layout.work / "validate").glob(f"thumbnails/{record_id('1.png')}.jpg")
+    thumbnail.unlink()
+    assert run(stage).counts["decoded"] == 1
+    assert thumbnail.is_file()
+
+
+def test_a_file_that_changes_while_it_is_decoded_keeps_no_hash(tmp_path: Path) -> None:
+    found = FoundPicture(0, "a.png", str(picture(tmp_path / "a.png")), 1, 1)
+    assert content_hash(found) == ""
+    status = (tmp_path / "a.png").stat()
+    same = replace(found, bytes=status.st_size, modified_ns=status.st_mtime_ns)
+    assert content_hash(same) == xxhash.xxh3_128_hexdigest((tmp_path / "a.png").read_bytes())
 
 
 def test_a_changed_caption_costs_no_decoding(data: Path) -> None:

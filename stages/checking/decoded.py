@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import xxhash
 from PIL import Image
 
 from latentmill.cache.files import write_text
@@ -29,6 +31,7 @@ from latentmill.datasets.sources import FoundPicture
 from latentmill.stages.checking.copies import Copy
 from latentmill.stages.checking.thumbnails import write_thumbnail
 
+_CHUNK_BYTES = 1 << 20
 _TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The machine has a part.
 
 
@@ -37,7 +40,8 @@ class Decoded:
     """One file as it was decoded. `code` is empty for a picture, else it is a reject's.
 
     `colour` is set when all pixels are of one colour; there is nothing to measure then. `stored`
-    is how the file keeps the picture, `copy` its repaired copy, if one was written.
+    is how the file keeps the picture, `copy` its repaired copy, if one was written. `content` is
+    the XXH3-128 of the file's bytes; empty when nobody knows that these bytes were decoded.
     """
 
     file: str
@@ -56,11 +60,24 @@ class Decoded:
     fix: str = ""
     stored: str = ""
     copy: Copy | None = None
+    content: str = ""
 
     def holds_for(self, found: FoundPicture, rules: LoadRules) -> bool:
         """Tell whether decoding the file again would tell the same."""
         same = (self.bytes, self.modified_ns) == (found.bytes, found.modified_ns)
-        return same and self.is_lasting and self.rules == _conditions(rules, self.code)
+        return same and self._holds_under(rules)
+
+    def may_hold_for(self, found: FoundPicture, rules: LoadRules) -> bool:
+        """Tell whether it would if the file, whose time is another one, has the same bytes."""
+        return bool(self.content) and self.bytes == found.bytes and self._holds_under(rules)
+
+    def verified(self, found: FoundPicture) -> "Decoded | None":
+        """Read the file's bytes: return the entry with its new time, None for other bytes."""
+        same = self.content == content_hash(found)
+        return replace(self, modified_ns=found.modified_ns) if same else None
+
+    def _holds_under(self, rules: LoadRules) -> bool:
+        return self.is_lasting and self.rules == _conditions(rules, self.code)
 
     @property
     def is_lasting(self) -> bool:
@@ -97,6 +114,7 @@ def decode(
         colour,
         None if colour else measure(image, small, picture.quality),
         stored=picture.stored,
+        content=content_hash(found),
     )
     return entry if keep is None else keep(entry, picture)
 
@@ -112,6 +130,20 @@ def rejected(found: FoundPicture, rules: LoadRules, error: PictureError) -> Deco
         message=error.message,
         fix=error.fix,
     )
+
+
+def content_hash(found: FoundPicture) -> str:
+    """Return the XXH3-128 of a file's bytes; empty when it is not as it was found any more."""
+    digest = xxhash.xxh3_128()
+    try:
+        with Path(found.file).open("rb") as file:
+            while content := file.read(_CHUNK_BYTES):
+                digest.update(content)
+            status = os.fstat(file.fileno())
+    except OSError:
+        return ""
+    same = (status.st_size, status.st_mtime_ns) == (found.bytes, found.modified_ns)
+    return digest.hexdigest() if same else ""
 
 
 def decoded_to_json(entry: Decoded) -> str:
