@@ -37,7 +37,7 @@ def run_command(arguments: list[str]) -> int:
         _silence()
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where anything becomes an exit code
-        if _is_interruption(error):
+        if is_interruption(error):
             return _interrupted(error, invocation)
         return _failed(error, invocation)
 
@@ -52,11 +52,16 @@ def _interrupted(error: BaseException, invocation: Invocation) -> int:
     return INTERRUPTED
 
 
-def _is_interruption(error: BaseException | None) -> bool:
-    """Whether a library turned an interruption of its import or its loop into its own error."""
-    while error is not None:
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a library turned an interruption of its import or its loop into its own error.
+
+    Causes and contexts may lead in a circle.
+    """
+    seen: list[BaseException] = []
+    while error is not None and not any(error is one for one in seen):
         if isinstance(error, KeyboardInterrupt):
             return True
+        seen.append(error)
         error = error.__cause__ or error.__context__
     return False
 
