@@ -1,6 +1,9 @@
 """Run one stage: plan, work under an engine, finish, write its report."""
 
+import logging
+import os
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +40,8 @@ class Driver:
         """Run `stage`; its report is on disk and printed when this returns."""
         from latentmill.cache.lock import held
 
+        if stage.name == "train" and is_follower(os.environ):
+            return self._follow(stage)
         started = time.perf_counter()
         layout = self.config.layout()
         open_work_folder(layout)
@@ -54,6 +59,20 @@ class Driver:
             write_json(layout.report(report.stage), report.to_json())
         print_report(self.console, report, self.spell)
         return report
+
+    def _follow(self, stage: Stage[Any, Any]) -> Report:
+        """Do the work beside the first process, which holds the lock, writes and speaks."""
+        logging.getLogger("latentmill").setLevel(logging.ERROR)
+        units = stage.plan()
+        for _ in self.engine(stage, units, lambda _: None):
+            pass
+        return Report(stage.name, ok=True, counts={})
+
+
+def is_follower(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun or accelerate started this as another than the first process of a run."""
+    several = int(environment.get("WORLD_SIZE") or 1) > 1
+    return several and int(environment.get("RANK") or 0) > 0
 
 
 def claim_work(config: Config) -> str:

@@ -167,10 +167,11 @@ class Train:
             log.warning("the cache was made with %s", cached_with)
         files = resolve(self.model.id, self.model.revision)
         trainee = load_trainee(files, self.settings, cache, hardware)
-        state = self._state_of(unit)
-        run = unit.run or self._new_run()
+        state = self._state_of(unit, hardware)
+        run = unit.run or Path(hardware.shared(lambda: str(self._new_run())))
         parting = self._parting(cache, unit.run)
-        write_held_out(run, [sample.id for sample in parting.held_out])
+        if hardware.is_leader:
+            write_held_out(run, [sample.id for sample in parting.held_out])
         steps = self._steps(parting, state.order if state else None)
         job = Job(
             settings=self.settings,
@@ -228,10 +229,12 @@ class Train:
             "model.revision": self.model.revision,
         }
 
-    def _state_of(self, unit: TrainUnit) -> State | None:
+    def _state_of(self, unit: TrainUnit, hardware: Hardware) -> State | None:
         if unit.run is None:
             return None
         state = latest_state(unit.run)
+        if not hardware.is_leader:
+            return state
         remove_unfinished(unit.run)
         log.info("resuming %s after step %d", unit.run.name, state.progress.step)
         say_changes(state, self._said)

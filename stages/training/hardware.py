@@ -1,6 +1,6 @@
 """Where a run computes and in which precision, by accelerate: one process or several."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,6 +50,30 @@ class Hardware:
         """The number of this one among them."""
         return int(self.accelerator.process_index)
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process writes the run's files and speaks."""
+        return self.process == 0
+
+    def shared(self, make: Callable[[], str]) -> str:
+        """Let the leader make something and tell all others what came of it."""
+        from accelerate.utils import broadcast_object_list
+
+        if self.num_processes == 1:
+            return make()
+        told = [make() if self.is_leader else ""]
+        broadcast_object_list(told)
+        return told[0]
+
+    def is_true_for_any(self, value: bool) -> bool:
+        """Whether it holds in any process; all of them must ask at the same place."""
+        import torch
+
+        if self.num_processes == 1:
+            return value
+        flag = torch.tensor(float(value), device=self.device)
+        return bool(self.accelerator.reduce(flag, reduction="sum") > 0)
+
     def memory_bytes(self) -> int:
         """Peak memory on the card; the process's memory where there is none."""
         import psutil
@@ -84,6 +108,8 @@ def open_hardware(settings: TrainSettings) -> Iterator[Hardware]:
     finally:
         if accelerator.num_processes == 1:
             AcceleratorState._reset_state(reset_partial_state=True)
+        elif torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def choose_precision(setting: str, device: "torch.device") -> Precision:

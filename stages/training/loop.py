@@ -23,7 +23,13 @@ from latentmill.stages.training.checkpoint import (
 from latentmill.stages.training.evaluation import HeldOutLoss, held_out_loss
 from latentmill.stages.training.interruption import stop_on_signals
 from latentmill.stages.training.job import Job
-from latentmill.stages.training.metrics import Clock, MetricsLog, StepMetrics, with_held_out
+from latentmill.stages.training.metrics import (
+    Clock,
+    MetricsLog,
+    NoMetrics,
+    StepMetrics,
+    with_held_out,
+)
 from latentmill.stages.training.optimisation import LearningRate, Optimiser
 from latentmill.stages.training.out_of_memory import Phase
 from latentmill.stages.training.preview import draw_previews, save_previews
@@ -44,7 +50,7 @@ class _Books:
     optimiser: Optimiser
     rate: LearningRate
     window: StepWindow
-    metrics: MetricsLog
+    metrics: MetricsLog | NoMetrics
     clock: Clock
 
 
@@ -60,7 +66,7 @@ def train(job: Job, state: State | None, phase: Phase, tick: Callable[[int], Non
         optimiser,
         job.learning_rate(),
         StepWindow(job.hardware, settings.max_bad_steps, job.diverged),
-        MetricsLog(job.run, progress.step),
+        MetricsLog(job.run, progress.step) if job.hardware.is_leader else NoMetrics(),
         Clock(progress),
     )
     walk = Walk(job, optimiser, books.rate)
@@ -119,7 +125,7 @@ def _measured(job: Job) -> HeldOutLoss:
 def _remember_best(job: Job, progress: Progress, held_out: HeldOutLoss) -> Progress:
     """Count a measurement in; the LoRA of the best one is a file of its own."""
     best = progress.best.after(held_out.mean, progress.step, job.settings.min_gain)
-    if best.step == progress.step and job.hardware.accelerator.is_main_process:
+    if best.step == progress.step and job.hardware.is_leader:
         header = lora_header(job.settings, job.origin, progress.step)
         with _explained_disk(job, progress):
             write_bytes(job.run / BEST_FILE, kohya_bytes(job.trainee.take(), header))
@@ -128,7 +134,7 @@ def _remember_best(job: Job, progress: Progress, held_out: HeldOutLoss) -> Progr
 
 def _preview(job: Job, step: int) -> None:
     """Draw and keep previews; the first process alone, the others wait at the next step."""
-    if not job.hardware.accelerator.is_main_process:
+    if not job.hardware.is_leader:
         return
     latents = draw_previews(job.trainee, job.samples, job.preview, job.hardware)
     strip = save_previews(job.run, step, latents, job.samples.latent_to_rgb)
@@ -146,7 +152,7 @@ def _say_early_stop(progress: Progress) -> None:
 
 def save(job: Job, optimiser: Optimiser, progress: Progress) -> None:
     """Write the state and, as the run's LoRA, the weights as they are now."""
-    if not job.hardware.accelerator.is_main_process:
+    if not job.hardware.is_leader:
         return
     scaler = job.hardware.scaler
     state = State(

@@ -88,6 +88,19 @@ class MetricsLog:
             self._board.close()
 
 
+class NoMetrics:
+    """Keeps nothing: of several processes the first one alone keeps the run's metrics."""
+
+    def write(self, metrics: StepMetrics, total: int) -> None:
+        """Leave it to the first process."""
+
+    def sync(self) -> None:
+        """Nothing to put on the disk."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Clock:
     """Training time over all parts of a run, and the pace since the last line."""
 

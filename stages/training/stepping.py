@@ -50,7 +50,7 @@ def _steps_from(walk: Walk, start: int, stop: StopRequest) -> Iterator[SeenStep]
     batches: list[SeenBatch] = []
     for loaded in job.loaded(start):
         micro = loaded.micro
-        if stop.requested:
+        if _must_stop(job, stop, begins_step=micro.number == 0):
             raise KeyboardInterrupt
         if loaded.batch is not None:
             batches.append(_fitting(job, loaded))
@@ -58,6 +58,13 @@ def _steps_from(walk: Walk, start: int, stop: StopRequest) -> Iterator[SeenStep]
             norm = _take_step(job, walk.optimiser, walk.rate.at(micro.step))
             yield SeenStep(micro.step, tuple(batches), micro.step_samples, norm)
             batches.clear()
+
+
+def _must_stop(job: Job, stop: StopRequest, *, begins_step: bool) -> bool:
+    """Several processes stop before the same step, whichever of them was asked to."""
+    if job.hardware.num_processes == 1:
+        return stop.requested
+    return begins_step and job.hardware.is_true_for_any(stop.requested)
 
 
 def _fitting(job: Job, loaded: Loaded) -> SeenBatch:
