@@ -84,7 +84,7 @@ def read_kohya(path: Path, shape: LatentShape) -> KohyaLatent:
             )
     except KohyaError:
         raise
-    except Exception as error:
+    except Exception as error:  # Archives and arrays of others raise any class; one file each.
         raise KohyaError(f"cannot be read: {error}") from error
 
 

@@ -44,8 +44,8 @@ class LatentmillError(Exception):
         if self.expected:
             lines.append(f"  expected: {self.expected}")
         if self.fix or self.run:
-            todo = "\n".join(step_lines(self.fix or "run", self.run, spell))
-            lines.append("  do next:  " + todo.replace("\n", "\n            "))
+            steps = "\n            ".join(step_lines(self.fix or "run", self.run, spell))
+            lines.append(f"  do next:  {steps}")
         return "\n".join(lines)
 
 

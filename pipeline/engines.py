@@ -105,7 +105,7 @@ def _open_ray(workers: int) -> Iterator[Any]:
         try:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
             ray.init(include_dashboard=False, **quiet, **own)
-        except Exception as error:
+        except Exception as error:  # Ray starts programs that fail in ways of their own.
             raise LatentmillError(
                 f"Ray did not start: {error}",
                 fix="see that the cluster of RAY_ADDRESS is up, or that this machine is not "
