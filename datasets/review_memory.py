@@ -2,16 +2,15 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.next_steps import Command
 from latentmill.datasets.review import COLUMNS, ReviewRow, cells_of, same_text, unguard, unguard_all
+from latentmill.datasets.review_losses import refuse_losses
 from latentmill.datasets.review_reading import SavedReview, damaged, read_saved
 
 NO_FILE = "no file"
@@ -132,7 +131,8 @@ def read_against(layout: Layout, memory: Memory, encoding: str = "auto") -> Read
     try:
         saved = read_saved(data, str(layout.review), _known(layout, memory), encoding)
         deleted = _missing(saved, present, memory.last, str(layout.review))
-        _refuse_lost_characters(saved.rows, memory, str(layout.review))
+        before = {key: written.row.caption for key, written in memory.rows.items()}
+        refuse_losses(saved.rows, before, str(layout.review))
     except DataError as error:
         raise _with_backup(error, layout) from error
     rows = {row.id: _meant(row, memory.rows.get(row.id)) for row in saved.rows}
@@ -234,33 +234,6 @@ def _as_typed(text: str, before: str) -> str:
     if same_text(text, before):
         return before
     return text if before.startswith("'") else unguard_all(text)
-
-
-def _refuse_lost_characters(rows: Sequence[ReviewRow], memory: Memory, where: str) -> None:
-    """Raise when a spreadsheet saved question marks for characters that its encoding lacks."""
-    lost = [
-        f"  {row.id}: {row.caption[:40]!r} was {memory.rows[row.id].row.caption[:40]!r}"
-        for row in rows
-        if row.id in memory.rows and _lost_characters(memory.rows[row.id].row.caption, row.caption)
-    ]
-    if lost:
-        raise DataError(
-            "review.csv was saved in an encoding that lacks characters of its captions:\n"
-            + "\n".join(lost),
-            where=where,
-            expected="the characters, not question marks; nothing was taken over",
-            fix="in the spreadsheet save as `CSV UTF-8`; if it is closed already, move review.csv "
-            "away, and it is written as it was",
-            run=(Command("caption"),),
-        )
-
-
-def _lost_characters(before: str, after: str) -> bool:
-    if before.isascii() or after.count("?") <= before.count("?"):
-        return False
-    return re.sub(r"(?:[^\x00-\x7f]|\?)+", "?", before) == re.sub(
-        r"(?:[^\x00-\x7f]|\?)+", "?", after
-    )
 
 
 def _written(entry: Mapping[str, Any]) -> Written:
