@@ -10,6 +10,7 @@ BLOCK_PX = 8
 _TILE_PX = 192
 _TILES = 3  # Each way: a fixed sample of a large picture.
 _TIMES, _LEVELS = 1.3, 3  # By this a step on the grid must stand out from the steps beside it.
+_FEW_COLOURS = 64  # Drawn cell by cell, as pixel art is: rounding leaves a JPEG many more.
 _LEAST_EDGES = 1000  # In all eight places: fewer are left to chance.
 _STANDARD_SUM = 3680
 """Sum of the brightness table of the JPEG standard (Annex K), which libjpeg calls quality 50."""
@@ -21,8 +22,10 @@ def blockiness(image: Image.Image) -> float:
     """Return the share of block edges that stand out, less what stands out by chance.
 
     About 0 for an untouched photograph, and for one scaled after it was compressed. The grid may
-    begin anywhere, so cropped copies are told as well.
+    begin anywhere, so cropped copies are told as well. 0 for a picture of few colours.
     """
+    if image.getcolors(_FEW_COLOURS) is not None:
+        return 0.0
     samples = [np.asarray(tile.convert("L"), dtype=np.int16) for tile in _tiles(image)]
     across = _contrast(samples)
     down = _contrast([sample.T for sample in samples])

@@ -1,5 +1,5 @@
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tests.test_measures import photograph, saved
 
 from latentmill.datasets.images import pixel_hash
@@ -101,3 +101,35 @@ def test_the_order_of_files_decides_nothing_but_a_tie() -> None:
 
 def test_no_picture_gives_no_group() -> None:
     assert find_groups([], 8) == ()
+
+
+def slide(title: str, *lines: str) -> Image.Image:
+    image = Image.new("RGB", (960, 720), "white")
+    draw = ImageDraw.Draw(image)
+    draw.text((60, 40), title, fill="navy", font=ImageFont.load_default(40))
+    for number, line in enumerate(lines):
+        place = (80, 150 + 70 * number)
+        draw.text(place, f"- {line}", fill="black", font=ImageFont.load_default(28))
+    return image
+
+
+def test_slides_of_one_layout_are_no_copies() -> None:
+    slides = [
+        slide("Intro", "We begin", "with data", "and models"),
+        slide("Methods", "We train", "a network", "on pictures"),
+        slide("Results", "It works", "mostly fine", "sometimes not"),
+        slide("Outlook", "More data", "fewer bugs", "and so on"),
+        slide("Thanks", "to all", "who helped", "us here"),
+    ]
+    pictures = [candidate(str(number), image) for number, image in enumerate(slides)]
+    assert find_groups(pictures, 8) == ()
+    smaller = candidate("copy", slides[0].resize((640, 480), Image.Resampling.LANCZOS))
+    (group,) = find_groups([*pictures, smaller], 8)
+    assert [one.path for one in group.members] == ["0", "copy"]
+
+
+def test_a_much_darker_copy_is_a_copy() -> None:
+    image = photograph()
+    dark = image.point([value // 6 for value in range(256)] * 3)
+    (group,) = find_groups([candidate("dark", dark), candidate("light", image)], 8)
+    assert {one.path for one in group.members} == {"dark", "light"}

@@ -224,3 +224,9 @@ def test_a_reduced_copy_has_about_the_area_asked_for() -> None:
         copy = reduced(Image.new("RGB", size), 1024)
         assert 600 <= (copy.width * copy.height) ** 0.5 <= 1536 or copy.size == size
         assert copy.width / copy.height == pytest.approx(size[0] / size[1], rel=0.02)
+
+
+def test_pixel_art_on_the_grid_is_not_taken_for_a_compressed_picture() -> None:
+    cells = np.random.default_rng(1).integers(0, 4, (32, 32)).astype(np.uint8) * 80
+    art = Image.fromarray(cells).resize((512, 512), Image.Resampling.NEAREST).convert("RGB")
+    assert measured(art).blocks == 0

@@ -28,6 +28,8 @@ DUPLICATE_CODES = {
 
 _LEAST_CONTRAST = 4.0  # Standard deviation in grey levels: a flat picture's hash is noise.
 _LEAST_CORRELATION = 0.85  # Of 8 x 8 mean colours: the same shapes may have other colours.
+_LOW_CONTRAST = 12.0  # Such as slides: a layout in common is most of what their hashes hold,
+_LOW_CORRELATION = 0.97  # so their colours must agree far better.
 _LEAST_CHROMA = 10.0  # Below it a picture is grey, and only brightness is compared.
 
 
@@ -110,9 +112,8 @@ def _gather(
     hashes = np.array([int(one.hash, 16) for one in likenesses], dtype=np.uint64)
     mirrored = np.array([int(one.mirrored, 16) for one in likenesses], dtype=np.uint64)
     grids = colour_grids([one.colours for one in likenesses])
-    left = np.array(
-        [row for row, one in enumerate(likenesses) if one.contrast >= _LEAST_CONTRAST], dtype=int
-    )
+    contrasts = np.array([one.contrast for one in likenesses])
+    left = np.flatnonzero(contrasts >= _LEAST_CONTRAST)
     alone = set(range(len(sets))) - set(left.tolist())
     while left.size:
         best, left = int(left[0]), left[1:]
@@ -122,7 +123,9 @@ def _gather(
         copies = [_Copy(best, 0, False)]
         if near.size:
             flipped = turned[near] < direct[near]
-            alike = _same_colours(grids[best], grids[left[near]], flipped)
+            is_low = np.minimum(contrasts[left[near]], contrasts[best]) < _LOW_CONTRAST
+            least = np.where(is_low, _LOW_CORRELATION, _LEAST_CORRELATION)
+            alike = _colour_likeness(grids[best], grids[left[near]], flipped) >= least
             near, flipped = near[alike], flipped[alike]
             distances = np.where(flipped, turned[near], direct[near])
             found = zip(left[near].tolist(), distances.tolist(), flipped.tolist(), strict=True)
@@ -135,17 +138,17 @@ def _gather(
             yield sets[row][0], [_Copy(row, 0, False)]
 
 
-def _same_colours(
+def _colour_likeness(
     best: NDArray[np.float32], others: NDArray[np.float32], flipped: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Tell which of [n, 8, 8, 3] colours correlate with those of the best picture."""
+) -> NDArray[np.float32]:
+    """Return how [n, 8, 8, 3] colours correlate with those of the best picture, -1..1."""
     others = np.where(flipped[:, None, None, None], others[:, :, ::-1], others)
     grey = (np.ptp(others, axis=-1).max(axis=(1, 2)) < _LEAST_CHROMA) | (
         np.ptp(best, axis=-1).max() < _LEAST_CHROMA
     )
     coloured = _correlation(best[None], others)
     brightness = _correlation(best.mean(axis=-1)[None], others.mean(axis=-1))
-    return np.where(grey, brightness, coloured) >= _LEAST_CORRELATION
+    return np.where(grey, brightness, coloured)
 
 
 def _correlation(one: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
