@@ -28,7 +28,7 @@ def blockiness(image: Image.Image) -> float:
         return 0.0
     samples = [np.asarray(tile.convert("L"), dtype=np.int16) for tile in _tiles(image)]
     across = _contrast(samples)
-    down = _contrast([sample.T for sample in samples])
+    down = _contrast([np.ascontiguousarray(sample.T) for sample in samples])
     return round(max(0.0, min(across, down)), 3)
 
 

@@ -32,6 +32,7 @@ from latentmill.stages.checking.copies import Copy
 from latentmill.stages.checking.thumbnails import write_thumbnail
 
 _CHUNK_BYTES = 1 << 20
+_SAMPLED_PX = 16
 _TRIED_AGAIN = frozenset({"unreadable", "out-of-memory", "too-slow"})  # The machine has a part.
 
 
@@ -196,8 +197,9 @@ def _conditions(rules: LoadRules, code: str) -> str:
 
 
 def _single_colour(image: Image.Image, small: Image.Image) -> str:
-    """Name the colour that all pixels have, if so; a small copy tells most pictures apart."""
-    if len(_levels(small)) != 1:
+    """Name the colour that all pixels have, if so; some pixels tell most pictures apart."""
+    some = small.resize((_SAMPLED_PX, _SAMPLED_PX), Image.Resampling.NEAREST)
+    if any(len(_levels(one)) != 1 for one in (some, small)):
         return ""
     levels = _levels(image)
     return "#" + levels.pop().hex() if len(levels) == 1 else ""
