@@ -96,6 +96,17 @@ def test_the_ledger_stands_on_top_and_closes(data: Path) -> None:
     assert html.index("found =") < html.index('id="problems"')
 
 
+def test_each_next_step_is_one_item_with_its_command_as_code(data: Path) -> None:
+    (data / "bad.png").touch()
+    html = page(stage_for(data))
+    steps = html[html.index("<ul>") : html.index("</ul>")].split("<li>")[1:]
+    assert len(steps) == 2
+    assert steps[1] == (
+        "<bdi>or go on without them:</bdi><br>"
+        "<code><bdi>latentmill validate --set validate.max_rejects=1</bdi></code></li>"
+    )
+
+
 def test_alike_pictures_stand_side_by_side_with_the_one_to_keep(data: Path) -> None:
     (data / "copy.png").write_bytes((data / "0.png").read_bytes())
     html = page(stage_for(data))

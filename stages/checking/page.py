@@ -58,9 +58,7 @@ def _ledger(report: Report) -> str:
         if name in counts
     )
     steps = "".join(
-        f"<li>{shown(line)}</li>"
-        for step in report.next_steps[1:]
-        for line in step_lines(step.text, step.commands)
+        f"<li>{_step(*step_lines(step.text, step.commands))}</li>" for step in report.next_steps[1:]
     )
     return (
         f"<header><h1>latentmill validate</h1><p>{state}</p>"
@@ -69,3 +67,8 @@ def _ledger(report: Report) -> str:
         f'<div class="parts">{good}{bad}</div><div class="cells">{cells}</div>'
         f"<ul>{steps}</ul></header>\n"
     )
+
+
+def _step(words: str, *commands: str) -> str:
+    """The words of a step, and below them its commands as code."""
+    return shown(words) + "".join(f"<br><code>{shown(line.strip())}</code>" for line in commands)
