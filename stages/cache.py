@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from latentmill.cache.disk import explained_failures, require_room
+from latentmill.cache.disk import CACHE_ELSEWHERE, explained_failures, require_room
 from latentmill.cache.files import remove_leftovers
 from latentmill.cache.fingerprints import data_digest
 from latentmill.cache.index import (
@@ -103,7 +103,7 @@ class Cache:
         """
         units = self._missing()
         order = self._order(units)
-        with explained_failures(self.layout.cache_folder):
+        with explained_failures(self.layout.cache_folder, CACHE_ELSEWHERE):
             if self.part is None:
                 for folder in {self.layout.shards, self._folder}:
                     remove_leftovers(folder)
@@ -113,7 +113,7 @@ class Cache:
     def work(self, unit: ShardUnit, tick: Callable[[int], None]) -> ShardResult:
         """Encode one shard and commit it."""
         shards = self.layout.shards
-        with explained_failures(shards), repeatable() as num_threads:
+        with explained_failures(shards, CACHE_ELSEWHERE), repeatable() as num_threads:
             bench = Workbench(
                 encoders=self._encoders(),
                 shards=shards,
@@ -135,7 +135,7 @@ class Cache:
         if self.part is not None and survey.missing:
             return part_report(self.part, survey, results)
         require_complete(survey)
-        with explained_failures(self._folder):
+        with explained_failures(self._folder, CACHE_ELSEWHERE):
             extras = self._write_extras(survey)
             index = self._set_index(survey, extras)
             used = [stamp.name for stamp in index.shards]
@@ -158,7 +158,7 @@ class Cache:
         require_unchanged([one.sample for one in survey.wanted], self._load_rules)
         units = missing_units(survey.wanted, survey.library, self.settings.shard_size)
         needed_bytes = estimated_bytes(units, self._files, self.settings)
-        require_room(self.layout.shards, needed_bytes)
+        require_room(self.layout.shards, needed_bytes, CACHE_ELSEWHERE)
         return units
 
     def _order(self, units: Sequence[ShardUnit]) -> tuple[str, ...]:

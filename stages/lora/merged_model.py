@@ -65,8 +65,8 @@ def write_merged_model(lora: LoraWeights, merge: Merge) -> None:
     require_fit(lora, unet, merge.pair)
     add_lora(unet, lora, merge.scale)
     unet.to(stored_dtype(merge.files, "unet"))
-    require_room(merge.target, _needed_bytes(merge.files, unet))
-    with explained_failures(merge.target), _new_folder(merge.target) as folder:
+    require_room(merge.target, _needed_bytes(merge.files, unet), elsewhere=())
+    with explained_failures(merge.target, elsewhere=()), _new_folder(merge.target) as folder:
         with quiet():
             unet.save_pretrained(folder / "unet", safe_serialization=True)
         for part in COPIED:

@@ -30,10 +30,10 @@ def export_samples(
     """
     cache = MappedCache.open(layout.cache_index, layout.shards)
     written_before = _require_own(folder)
-    require_room(folder, sum(stamp.bytes for stamp in cache.index.shards))
+    require_room(folder, sum(stamp.bytes for stamp in cache.index.shards), elsewhere=())
     paths = {record.id: record.path for record in read_manifest(layout.manifest)}
     names = _names(cache)
-    with explained_failures(folder):
+    with explained_failures(folder, elsewhere=()):
         folder.mkdir(parents=True, exist_ok=True)
         _mark(folder, cache, sorted({*written_before, *names}))
         shutil.copyfile(layout.cache_index.parent / cache.index.extras.name, folder / _EXTRAS)
