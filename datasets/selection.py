@@ -164,10 +164,13 @@ def _require_any(selection: Selection, total: int) -> None:
 
 
 def _counted(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> list[str]:
-    drafts = sum(row.status == "draft" for row in waiting)
+    empty = sum(_is_empty_draft(row) for row in waiting)
+    drafts = sum(row.status == "draft" for row in waiting) - empty
+    in_doubt = len(waiting) - drafts - empty
     counts = (
         (drafts, counted(drafts, "draft") + " nobody looked at"),
-        (len(waiting) - drafts, counted(len(waiting) - drafts, "caption") + " in doubt (check)"),
+        (in_doubt, counted(in_doubt, "caption") + " in doubt (check)"),
+        (empty, counted(empty, "empty row") + " of review.csv"),
         (len(uncaptioned), f"{len(uncaptioned)} without any caption"),
     )
     return [text for count, text in counts if count]
@@ -183,11 +186,19 @@ def _ways_on(waiting: Sequence[ReviewRow], uncaptioned: Sequence[Record]) -> lis
     ways = []
     if uncaptioned:
         ways.append(step("draft what is missing", Command("caption")))
-    if waiting:
+    empty = [row for row in waiting if _is_empty_draft(row)]
+    if empty:
+        ways.append(step("write the missing captions into review.csv (or set the rows to `skip`)"))
+    if len(empty) < len(waiting):
         edit = "edit review.csv (or give the rows the status `ok` or `skip`)"
         ways.append(step(edit))
-    if any(row.status == "draft" for row in waiting):
+    if any(row.status == "draft" for row in waiting if row not in empty):
         ways.append(step("approve all drafts at once", Command("approve", ("--all-drafts",))))
         unseen = Command("cache", settings=("caption.accept_drafts=true",))
         ways.append(step("train on drafts nobody looked at (the LoRA records it)", unseen))
     return ways
+
+
+def _is_empty_draft(row: ReviewRow) -> bool:
+    """Whether there is nothing to approve: a caption has to be written first."""
+    return row.status == "draft" and not row.caption.strip()

@@ -76,7 +76,7 @@ def approve(
     rows = {key: after.rows[key].row for key in rows}
     save_review(layout, list(rows.values()), after, reading)
     asked = [row for row in reading.rows if wanted.names(row)]
-    return _report(rows, chosen, [row for row in asked if row.id not in chosen])
+    return _report(layout, rows, chosen, [row for row in asked if row.id not in chosen])
 
 
 def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[str]) -> Memory:
@@ -94,16 +94,15 @@ def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[st
 
 
 def _report(
-    rows: Mapping[str, ReviewRow], chosen: set[str], refused: Sequence[ReviewRow]
+    layout: Layout, rows: Mapping[str, ReviewRow], chosen: set[str], refused: Sequence[ReviewRow]
 ) -> Report:
     states = Counter(row.status for row in rows.values())
     waiting = states["draft"] + states["check"]
     counts = {"approved": len(chosen), "waiting": waiting, "ok": states["ok"]}
     counts["set_aside"] = states["skip"]
+    todo = f"{layout.review}: write the missing captions, look at what is in doubt, or set `skip`"
     steps = (
-        step("look at the others in review.csv")
-        if waiting
-        else step("encode pictures and captions", Command("cache")),
+        step(f"open {todo}") if waiting else step("encode pictures and captions", Command("cache")),
     )
     return Report("approve", True, counts, tuple(map(_not_approved, refused)), next_steps=steps)
 

@@ -34,6 +34,12 @@ def test_all_drafts_with_text_are_approved_and_nothing_else(layout):
     assert [(problem.id, problem.code) for problem in report.problems] == [("p1", "draft-empty")]
 
 
+def test_what_is_left_is_to_be_done_in_the_file_that_is_named(layout):
+    (left,) = approve(layout, (), all_drafts=True).next_steps
+    assert str(layout.review) in left.text
+    assert "write the missing captions" in left.text
+
+
 def test_named_rows_are_approved_whatever_they_wait_for(layout):
     assert approve(layout, ("p3", "p4"), all_drafts=False).counts["approved"] == 2
     assert statuses(layout) == {"p4": "ok", "p1": "draft", "p3": "ok", "p2": "skip"}

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from latentmill.datasets.errors import DataError
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.selection import require_reviewed, select_samples, with_trigger
@@ -156,6 +157,20 @@ def test_the_gate_says_how_many_wait_what_share_and_the_ways_on():
     ):
         assert expected in message
     assert caught.value.exit_code == 3
+
+
+def test_the_gate_does_not_offer_to_approve_rows_without_a_text():
+    empty = ReviewRow("p1", "a.png", " ", "draft", "blip", ("draft-empty",))
+    with pytest.raises(DataError) as caught:
+        require_reviewed(select([record("p1", None)], [empty]))
+    assert caught.value.what.endswith("waiting for a caption: 1 empty row of review.csv")
+    assert "write the missing captions" in caught.value.fix
+    assert caught.value.run == ()
+    drafted = ReviewRow("p2", "b.png", "a dog", "draft", "blip")
+    with pytest.raises(DataError) as caught:
+        require_reviewed(select([record("p1", None), record("p2", None)], [empty, drafted]))
+    assert caught.value.what.endswith("1 draft nobody looked at, 1 empty row of review.csv")
+    assert caught.value.run[0] == Command("approve", ("--all-drafts",))
 
 
 def test_the_gate_is_open_when_every_caption_stands():
