@@ -459,7 +459,7 @@ def test_a_captioner_that_learned_three_colours_names_them(captioner_folder, tmp
         assert describe(taught, images, Search("a", num_beams, 10)) == captions
 
 
-UNREACHABLE = CaptionSettings(model="/no/such/captioner", batch_size=1)
+UNREACHABLE = CaptionSettings(model="/no/such/captioner", batch_size=1, score_model="none")
 
 
 def ledger_closes(report):
@@ -471,13 +471,24 @@ def test_without_a_captioner_a_person_gets_rows_to_write_in(stage, data):
     alone = replace(stage, settings=UNREACHABLE)
     with pytest.raises(ModelError, match="is no folder with a captioner") as caught:
         run(alone)
-    for way in (str(stage.layout.review), ".txt", "--set caption.model=none"):
+    for way in (str(stage.layout.review), ".txt"):
         assert way in caught.value.fix
+    assert caught.value.run[-1] == Command("caption", settings=("caption.model=none",))
     red = rows(stage)["red"]
     assert (red.caption, red.status, red.source) == ("", "draft", "blip")
     assert red.flags == ("draft-empty", "not-drafted")
     assert (rows(stage)["green"].caption, rows(stage)["green"].status) == ("a green wall", "ok")
     assert sum(unit.size for unit in alone.plan()) == 3
+
+
+def test_without_network_the_command_for_a_local_captioner_is_given_too(stage, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", "/nowhere")
+    unfetched = stage.settings.model_copy(update={"model": "latentmill-tests/no-such-captioner"})
+    with pytest.raises(ModelError, match="cannot be fetched") as caught:
+        run(replace(stage, settings=unfetched))
+    settings = [command.settings for command in caught.value.run]
+    assert settings == [("caption.model=DIR",), ("caption.model=none",)]
+    assert "\n" not in caught.value.fix
 
 
 def test_captions_written_into_empty_rows_are_approved_and_the_others_drafted(stage):

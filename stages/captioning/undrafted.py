@@ -3,6 +3,7 @@
 from latentmill.datasets.errors import ModelError
 from latentmill.datasets.images import PictureError
 from latentmill.datasets.layout import Layout
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import NOT_DRAFTED
@@ -20,9 +21,10 @@ def without_captioner(error: ModelError, layout: Layout) -> ModelError:
         error.what,
         where=error.where,
         expected=error.expected,
-        fix=f"{error.fix}\n            or write the captions yourself: {layout.review} now has a "
-        "row for each picture without one; or put .txt files beside the pictures and run "
-        "`latentmill validate`; `--set caption.model=none` asks for no captioner",
+        fix=f"{error.fix}; or write the captions yourself, into {layout.review}, which has a row "
+        "for each picture without one now, or into .txt files beside the pictures (then validate "
+        "again), and ask for no captioner",
+        run=(*error.run, Command("caption", settings=("caption.model=none",))),
     )
 
 
