@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Final
 
 from latentmill.cache.files import write_json
 from latentmill.cache.mapped import MappedCache
+from latentmill.cache.models.model_folder import holds_all_parts
 from latentmill.cache.models.unet_hash import unet_hash
 from latentmill.cache.models.weights import resolve
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
-from latentmill.datasets.next_steps import Command, step
+from latentmill.datasets.next_steps import Command, NextStep, step
 from latentmill.datasets.records import Report, read_manifest
 from latentmill.datasets.words import counted
 from latentmill.stages.lora.header import Provenance
@@ -148,7 +149,7 @@ class Train:
             },
             fingerprint=result.cache_digest,
             seconds=round(result.progress.seconds, 3),
-            next_steps=(step("see what it does", Command("sample")),),
+            next_steps=(self._next_step,),
         )
         write_json(result.run / "report.json", report.to_json())
         return report
@@ -245,6 +246,13 @@ class Train:
         run = create_run(self.layout, self._slug)
         write_snapshot(run, self.layout, self.config_text)
         return run
+
+    @property
+    def _next_step(self) -> NextStep:
+        if holds_all_parts(self.model.id):
+            return step("see what it does", Command("sample"))
+        whole = Command("sample", ("--model", "ID-or-PATH"))
+        return step("see what it does, with the whole model", whole)
 
     @property
     def _slug(self) -> str:

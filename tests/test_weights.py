@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from latentmill.cache.models import hub
+from latentmill.cache.models.model_folder import PARTS, holds_all_parts
 from latentmill.cache.models.part_configs import VaeConfig
 from latentmill.cache.models.weight_hashes import encoder_hashes, tokenizer_hash
 from latentmill.cache.models.weights import (
@@ -338,3 +339,12 @@ def test_hashing_again_loads_no_weights(
     monkeypatch.setattr("latentmill.cache.models.weight_hashes.load_vae", None)
     monkeypatch.setattr("latentmill.cache.models.weight_hashes.load_text_encoder", None)
     assert encoder_hashes(resolve(str(small_model)), memo) == first
+
+
+def test_a_model_without_its_encoders_is_known_not_to_be_whole(tmp_path: Path) -> None:
+    for part in PARTS:
+        (tmp_path / part).mkdir()
+    assert holds_all_parts(str(tmp_path))
+    (tmp_path / "vae").rmdir()
+    assert not holds_all_parts(str(tmp_path))
+    assert holds_all_parts("owner/on-the-hub")

@@ -40,6 +40,12 @@ def require_part(root: Path, part: Part, reference: str) -> Path:
     return folder
 
 
+def holds_all_parts(reference: str) -> bool:
+    """Whether a model is whole, as far as can be seen here: training needs no more than a few."""
+    root = Path(reference).expanduser()
+    return not root.is_dir() or all((root / part).is_dir() for part in PARTS)
+
+
 def is_complete(folder: Path, part: Part) -> bool:
     """Whether a downloaded part has its configuration and, if it has weights, all of them."""
     if part == "tokenizer":
