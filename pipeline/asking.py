@@ -31,9 +31,8 @@ def run_stage(stage_name: str, choice: Choice, asked: Asked) -> int:
     if asked.dry_run:
         units = stage.plan()
         size = sum(unit.size for unit in units)
-        console.print(
-            f"{stage_name}: {counted(size, 'picture or step', 'pictures or steps')} to do"
-        )
+        noun = "optimiser step" if stage_name == "train" else "picture"
+        console.print(f"{stage_name}: {counted(size, noun) if size else 'nothing'} to do")
         return 0
     engine = choose_engine(choice.config.engine) if stage_name in ("validate", "cache") else serial
     driver = Driver(choice.config, engine, console, asked.spell, choice.part)

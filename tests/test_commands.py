@@ -208,7 +208,7 @@ def test_a_dry_run_writes_no_manifest(
         capsys, "validate", "--data", folder, "--work", tmp_path / "w", "--dry-run"
     )
     assert code == 0
-    assert "3 pictures" in said
+    assert "validate: 3 pictures to do" in said
     assert not (tmp_path / "w" / "validate" / "manifest.jsonl").exists()
 
 
