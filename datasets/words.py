@@ -34,13 +34,6 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def uncapitalised(sentence: str) -> str:
-    """A sentence as the rest of a line: its first letter small, unless the word is a name."""
-    first = sentence.split(" ", 1)[0]
-    keeps = any(letter.isupper() or letter.isdigit() for letter in first[1:])
-    return sentence if keeps else sentence[:1].lower() + sentence[1:]
-
-
 def count_phrases(counts: Mapping[str, int]) -> list[str]:
     """A report's counts as words, those that are zero left out: `1 shard written`, `rank 8`."""
     return [_phrase(name, number) for name, number in counts.items() if number]

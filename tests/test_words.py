@@ -2,7 +2,7 @@
 
 import pytest
 
-from latentmill.datasets.words import count_phrases, counted, uncapitalised
+from latentmill.datasets.words import count_phrases, counted
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,3 @@ def test_counts_of_reports_read_as_people_say_them() -> None:
     many = {"optimizer_steps": 2, "samples_seen": 4, "held_out": 1}
     assert count_phrases(many) == ["2 optimiser steps", "4 samples seen", "1 held out"]
     assert count_phrases({"optimizer_steps": 1}) == ["1 optimiser step"]
-
-
-@pytest.mark.parametrize(
-    ("sentence", "inside"),
-    [("Nothing to do.", "nothing to do."), ("CMYK without", "CMYK without"), ("A row", "a row")],
-)
-def test_names_keep_their_capitals(sentence: str, inside: str) -> None:
-    assert uncapitalised(sentence) == inside
