@@ -10,6 +10,7 @@ from typing import Any
 from latentmill.datasets.errors import DataError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.review import COLUMNS, ReviewRow, cells_of, same_text, unguard, unguard_all
+from latentmill.datasets.review_identity import with_known_ids
 from latentmill.datasets.review_losses import refuse_losses
 from latentmill.datasets.review_reading import SavedReview, damaged, read_saved
 
@@ -130,6 +131,7 @@ def read_against(layout: Layout, memory: Memory, encoding: str = "auto") -> Read
         return Reading(tuple(present.values()), (), digest)
     try:
         saved = read_saved(data, str(layout.review), _known(layout, memory), encoding)
+        saved = with_known_ids(saved, present)
         deleted = _missing(saved, present, memory.last, str(layout.review))
         before = {key: written.row.caption for key, written in memory.rows.items()}
         refuse_losses(saved.rows, before, str(layout.review))
