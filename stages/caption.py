@@ -206,7 +206,8 @@ class Caption:
         return score_units(self._scoring.pending(pairs), self.settings.batch_size)
 
     def _drafts(self, records: Sequence[Record], problems: list[Problem]) -> Iterator[Draft]:
-        from latentmill.stages.captioning.blip import Search, describe, load_captioner
+        from latentmill.stages.captioning.captioner import describe, load_captioner
+        from latentmill.stages.captioning.generation import Search
 
         settings = self.settings
         pictures = []

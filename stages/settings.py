@@ -172,7 +172,8 @@ class CaptionSettings(BaseModel):
 
     model: str = Field(
         BLIP,
-        description="BLIP model: hub id or local folder; `none`: no drafts, a person writes all.",
+        description="BLIP, BLIP-2, GIT or Florence-2 model: hub id or local folder; `none`: no "
+        "drafts, a person writes all.",
     )
     revision: str = Field(
         "auto", description="Hub revision; `auto` is the pinned one of the default model."

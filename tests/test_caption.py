@@ -18,10 +18,11 @@ from latentmill.datasets.sources import record_id
 from latentmill.pipeline.tinysd.captioner import write_random_captioner
 from latentmill.stages.approve import approve
 from latentmill.stages.caption import Caption
-from latentmill.stages.captioning import blip
-from latentmill.stages.captioning.blip import Search, describe, load_captioner
-from latentmill.stages.captioning.blip_folder import find_model
+from latentmill.stages.captioning import captioner as captioner_module
+from latentmill.stages.captioning.captioner import describe, load_captioner
+from latentmill.stages.captioning.captioner_folder import find_model
 from latentmill.stages.captioning.draft_flags import draft_flags
+from latentmill.stages.captioning.generation import Search
 from latentmill.stages.settings import (
     BLIP,
     CaptionSettings,
@@ -110,7 +111,7 @@ def test_only_pictures_without_a_caption_are_drafted(stage):
 def test_a_second_run_drafts_nothing_and_loads_nothing(stage, monkeypatch):
     run(stage)
     before = files(stage.layout.work)
-    monkeypatch.setattr(blip, "load_captioner", no_captioner)
+    monkeypatch.setattr(captioner_module, "load_captioner", no_captioner)
     assert stage.plan() == []
     assert run(stage).counts["drafted"] == 0
     assert files(stage.layout.work) == before
@@ -118,7 +119,7 @@ def test_a_second_run_drafts_nothing_and_loads_nothing(stage, monkeypatch):
 
 def test_a_set_with_all_captions_needs_no_captioner(stage, data, monkeypatch):
     validate(stage.layout, data, dict.fromkeys(COLOURS, "a wall"))
-    monkeypatch.setattr(blip, "load_captioner", no_captioner)
+    monkeypatch.setattr(captioner_module, "load_captioner", no_captioner)
     report = run(replace(stage, settings=CaptionSettings(model="/nowhere", score_model="none")))
     assert (report.counts["from_files"], report.counts["waiting"]) == (4, 0)
     assert [step.commands for step in report.next_steps] == [(Command("cache"),)]
@@ -256,7 +257,7 @@ def test_out_of_memory_halves_the_batch(captioner, monkeypatch, error, caplog):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return [search.prefix] * len(images)
 
-    monkeypatch.setattr(blip, "_generate", generate)
+    monkeypatch.setattr(captioner_module, "_generate", generate)
     assert describe(captioner, [None] * 5, Search("x", 1, 1)) == ["x"] * 5
     assert sizes == [5, 3, 2, 1, 2]
     assert "trying 3" in caplog.text
@@ -266,7 +267,7 @@ def test_one_picture_too_much_is_out_of_memory(captioner, monkeypatch):
     def generate(*_):
         raise MemoryError
 
-    monkeypatch.setattr(blip, "_generate", generate)
+    monkeypatch.setattr(captioner_module, "_generate", generate)
     with pytest.raises(OutOfMemoryError, match="does not fit"):
         describe(captioner, [None], Search("", 1, 1))
 
@@ -343,10 +344,10 @@ def test_what_a_folder_lacks_is_named(captioner_folder, tmp_path, names, message
 
 
 def test_another_kind_of_model_is_named(captioner_folder, tmp_path):
-    shutil.copytree(captioner_folder, tmp_path / "git")
-    (tmp_path / "git" / "config.json").write_text(json.dumps({"model_type": "git"}))
-    with pytest.raises(ModelError, match="a 'git' model"):
-        find_model(str(tmp_path / "git"), "auto")
+    shutil.copytree(captioner_folder, tmp_path / "vit")
+    (tmp_path / "vit" / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    with pytest.raises(ModelError, match="a 'vit' model"):
+        find_model(str(tmp_path / "vit"), "auto")
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "model", "a/b/c"])
@@ -370,7 +371,7 @@ def test_the_default_model_is_pinned_and_others_are_not(monkeypatch, captioner_f
         return str(captioner_folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    assert find_model(BLIP, "auto") == captioner_folder
+    assert find_model(BLIP, "auto") == (captioner_folder, "blip")
     find_model("owner/other", "auto")
     find_model("owner/other", "v2")
     assert asked == ["82a37760796d32b1411fe092ab5d4e227313294b", None, "v2"]
@@ -397,8 +398,14 @@ def test_flags_say_where_to_look(text, prefix, flags):
     assert draft_flags(text, prefix, 4) == flags
 
 
+def prefix_alone(_, images, search):
+    return [search.prefix] * len(images)
+
+
 def test_an_empty_draft_waits_with_an_empty_caption(stage, monkeypatch):
-    monkeypatch.setattr(blip, "_generate", lambda _, images, search: [search.prefix] * len(images))
+    monkeypatch.setattr(
+        captioner_module, "_generate", lambda _, images, search: [search.prefix] * len(images)
+    )
     settings = stage.settings.model_copy(update={"prefix": "a photo of"})
     report = run(replace(stage, settings=settings))
     row = rows(stage)["red"]
@@ -511,7 +518,7 @@ def test_captions_written_into_empty_rows_are_approved_and_the_others_drafted(st
 def test_drafts_made_before_the_captioner_was_lost_are_kept(stage, monkeypatch):
     first, *others = (replace(stage.plan()[0], records=(one,)) for one in stage.plan()[0].records)
     stage.work(first, lambda _: None)
-    monkeypatch.setattr(blip, "load_captioner", lost_captioner)
+    monkeypatch.setattr(captioner_module, "load_captioner", lost_captioner)
     with pytest.raises(ModelError):
         stage.work(others[0], lambda _: None)
     texts = [row.caption for row in rows(stage).values() if row.source == "blip"]
@@ -523,7 +530,7 @@ def lost_captioner(*_):
 
 
 def test_no_captioner_is_asked_when_none_is_wanted(stage, monkeypatch):
-    monkeypatch.setattr(blip, "load_captioner", no_captioner)
+    monkeypatch.setattr(captioner_module, "load_captioner", no_captioner)
     alone = replace(stage, settings=CaptionSettings(model="none", score_model="none"))
     report = run(alone)
     assert report.exit_code == 3
@@ -558,7 +565,7 @@ def test_redo_drafts_again_what_nobody_touched(stage, monkeypatch):
     run(stage)
     approve(stage.layout, (record_id("blue.png"),), all_drafts=False)
     before = rows(stage)
-    monkeypatch.setattr(blip, "_generate", other_texts)
+    monkeypatch.setattr(captioner_module, "_generate", other_texts)
     again = replace(stage, redo=("drafts",))
     assert sum(unit.size for unit in again.plan()) == 2
     run(again)
@@ -571,7 +578,7 @@ def test_redo_drafts_again_what_nobody_touched(stage, monkeypatch):
 def test_redo_of_one_id_leaves_the_others(stage, monkeypatch):
     run(stage)
     before = rows(stage)
-    monkeypatch.setattr(blip, "_generate", other_texts)
+    monkeypatch.setattr(captioner_module, "_generate", other_texts)
     run(replace(stage, redo=(record_id("red.png"),)))
     assert rows(stage)["red"].caption != before["red"].caption
     assert rows(stage)["grey"].caption == before["grey"].caption
@@ -580,7 +587,7 @@ def test_redo_of_one_id_leaves_the_others(stage, monkeypatch):
 def test_redo_without_a_captioner_empties_no_draft(stage, monkeypatch):
     run(stage)
     before = stage.layout.review.read_bytes()
-    monkeypatch.setattr(blip, "load_captioner", lost_captioner)
+    monkeypatch.setattr(captioner_module, "load_captioner", lost_captioner)
     with pytest.raises(ModelError, match="gone"):
         run(replace(stage, redo=("drafts",)))
     assert stage.layout.review.read_bytes() == before
@@ -636,7 +643,7 @@ def test_rules_are_shown_before_they_change_anything(stage, monkeypatch):
     rules = (ReplaceRule(find="wall", by="zwx wall"),)
     ruled = replace(stage, settings=stage.settings.model_copy(update={"replace": rules}))
     assert ruled.preview() == ["green.png: 'a green wall' -> 'a green zwx wall'"]
-    monkeypatch.setattr(blip, "_generate", same_texts)
+    monkeypatch.setattr(captioner_module, "_generate", same_texts)
     run(stage)
     before = files(stage.layout.work)
     assert sorted(ruled.preview()) == [
