@@ -15,11 +15,13 @@ from latentmill.datasets.records import Record, read_manifest
 from latentmill.datasets.review import ReviewRow
 from latentmill.datasets.review_memory import read_against, read_memory, settle
 from latentmill.datasets.review_merge import Inputs, merge_rows
+from latentmill.datasets.review_mismatch import MISMATCH
 from latentmill.datasets.selection import Selection, select_samples
 from latentmill.datasets.sources import assign_ids, scan
 from latentmill.datasets.words import counted
 from latentmill.pipeline.config import Config
 from latentmill.pipeline.stages import Choice, make_stage
+from latentmill.stages.captioning.units import ScoreUnit
 
 State = Literal["missing", "fresh", "stale", "waiting", "blocked"]
 STATUSES: Final = ("draft", "check", "ok", "skip")
@@ -121,7 +123,8 @@ def _validate_state(today: Today) -> StageState:
 
 def _caption_state(today: Today) -> StageState:
     units = make_stage("caption", Choice(today.config)).plan()
-    to_draft = sum(unit.size for unit in units)
+    to_score = sum(unit.size for unit in units if isinstance(unit, ScoreUnit))
+    to_draft = sum(unit.size for unit in units) - to_score
     run = (Command("caption"),)
     if today.rows is None:
         has_all = "each picture has a caption of its own, so this may be left out"
@@ -132,6 +135,7 @@ def _caption_state(today: Today) -> StageState:
     changed = [name for name in merged.keys() & rows.keys() if _differ(merged[name], rows[name])]
     changes = _parts(
         (to_draft, "picture", "to draft"),
+        (to_score, "picture", "to compare with its caption"),
         (len(merged.keys() - rows.keys()), "picture", "without a row yet"),
         (len(changed), "row", "to renew from its file or picture"),
         (len(rows.keys() - {record.id for record in today.records}), "picture", "removed"),
@@ -218,7 +222,9 @@ def _merged_rows(today: Today) -> Sequence[ReviewRow]:
 
 
 def _differ(one: ReviewRow, other: ReviewRow) -> bool:
-    return (one.caption, one.status) != (other.caption, other.status)
+    """Whether a row would be renewed; one that waits since it hardly fits its picture would not."""
+    is_doubted = (one.status, other.status) == ("ok", "check") and MISMATCH in other.flags
+    return one.caption != other.caption or (one.status != other.status and not is_doubted)
 
 
 def _other_settings(today: Today) -> list[str]:

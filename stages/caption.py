@@ -16,7 +16,7 @@ from latentmill.datasets.review import ReviewRow, printable
 from latentmill.datasets.review_fresh import Draft
 from latentmill.datasets.review_memory import Memory, Reading, read_against, read_memory
 from latentmill.datasets.review_merge import Inputs, merge_rows, needs_draft
-from latentmill.datasets.review_mismatch import apply_agreement, pairs_of
+from latentmill.datasets.review_mismatch import Pair, apply_agreement, pairs_of
 from latentmill.datasets.review_rules import rewrite
 from latentmill.datasets.words import counted
 from latentmill.stages.captioning.contact_sheet import keep_thumbnail, write_contact_sheet
@@ -86,6 +86,12 @@ class Caption:
             for start in range(0, len(pending), size)
         ]
         return [*drafts, *self._score_units(records, memory)]
+
+    def prepare(self) -> Sequence[DraftUnit | ScoreUnit]:
+        """The plan, with the model that compares pictures and captions fetched before."""
+        records, memory = self._records(), read_memory(self.layout)
+        self._scoring.fetch(self._pairs(records, memory))
+        return self.plan()
 
     def work(self, unit: DraftUnit | ScoreUnit, tick: Callable[[int], None]) -> DraftPart:
         """Draft or compare one unit and commit its part; a picture that fails becomes a problem.
@@ -200,10 +206,13 @@ class Caption:
         return read_against(self.layout, memory, self.settings.review_encoding)
 
     def _score_units(self, records: Sequence[Record], memory: Memory) -> list[ScoreUnit]:
+        pending = self._scoring.pending(self._pairs(records, memory))
+        return score_units(pending, self.settings.batch_size)
+
+    def _pairs(self, records: Sequence[Record], memory: Memory) -> list[Pair]:
         reading = self._reading(memory)
         merged = merge_rows(Inputs(records, reading, memory, rules=self.settings.replace))
-        pairs = pairs_of(merged.rows, {record.id: record for record in records})
-        return score_units(self._scoring.pending(pairs), self.settings.batch_size)
+        return pairs_of(merged.rows, {record.id: record for record in records})
 
     def _drafts(self, records: Sequence[Record], problems: list[Problem]) -> Iterator[Draft]:
         from latentmill.stages.captioning.captioner import describe, load_captioner

@@ -144,6 +144,18 @@ def test_swapped_captions_wait_for_a_person(stage, fake):
     assert report.counts["waiting"] == 2
 
 
+def test_a_row_that_waits_for_its_answer_is_nothing_to_renew(stage, fake):
+    from latentmill.pipeline.standing import _differ
+
+    swap(stage, "huec", "huek")
+    run(stage)
+    waiting = rows(stage)["huec"]
+    renewed = replace(waiting, status="ok", flags=())
+    assert not _differ(renewed, waiting)
+    assert _differ(replace(renewed, caption="other"), waiting)
+    assert _differ(renewed, replace(waiting, flags=("encoding-unsure",)))
+
+
 def test_a_second_run_scores_nothing_and_changes_no_byte(stage, fake):
     swap(stage, "huec", "huek")
     run(stage)
@@ -229,6 +241,28 @@ def test_a_model_that_was_named_must_be_had(stage, monkeypatch):
     monkeypatch.setattr(scoring, "find_scorer", missing)
     with pytest.raises(ModelError, match="no network"):
         run(named)
+    with pytest.raises(ModelError, match="no network"):
+        named.prepare()
+
+
+def test_what_cannot_be_compared_is_not_planned(stage, monkeypatch):
+    auto = replace(stage, settings=stage.settings.model_copy(update={"score_model": "auto"}))
+    monkeypatch.setattr(scoring, "find_scorer", missing)
+    assert auto.plan() == []
+    assert auto.prepare() == []
+
+
+def test_the_plan_after_fetching_has_what_was_fetched(stage, monkeypatch, fake):
+    found = scoring.find_scorer
+    fetched = []
+
+    def on_hub(model, may_fetch):
+        fetched.extend([model] if may_fetch else [])
+        return found(model, may_fetch) if fetched else None
+
+    monkeypatch.setattr(scoring, "find_scorer", on_hub)
+    assert stage.plan() == []
+    assert sum(unit.size for unit in stage.prepare()) == 14
 
 
 def test_scores_of_a_model_that_went_away_are_kept(stage, fake, monkeypatch):

@@ -57,11 +57,18 @@ class Scoring:
         return self.settings.score_model == NO_SCORER
 
     def pending(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """The pairs of which the picture or the caption has no vector yet.
+        """The pairs without vectors that can be compared: none while the model is on the hub.
 
         Raises ModelError when the setting names no model.
         """
-        return [] if self.is_off or not pairs else _lacking(pairs, self._known())
+        if self.is_off or not pairs or find_scorer(self.settings.score_model, False) is None:
+            return []
+        return _lacking(pairs, self._known())
+
+    def fetch(self, pairs: Sequence[Pair]) -> None:
+        """Have the model here if it is needed; raises ModelError when one was named in vain."""
+        if not self.is_off and _lacking(pairs, self._known()):
+            _attempt(self.settings.score_model, self.settings.device)
 
     def work(self, unit: ScoreUnit) -> None:
         """Make the vectors of one unit and commit them; nothing where the model cannot be had."""
