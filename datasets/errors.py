@@ -96,3 +96,7 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, *run: Command) -> None:
         super().__init__()
         self.run = run
+
+
+class Interrupted(Exception):  # noqa: N818 - like KeyboardInterrupt, which is its cause
+    """An interruption on its way through a library that has plans of its own for it."""

@@ -9,6 +9,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
+from latentmill.datasets.errors import Interrupted
 from latentmill.datasets.versions import versions
 from latentmill.datasets.words import counted
 from latentmill.pipeline.asking import asked, end, opened, run_stage
@@ -36,6 +37,13 @@ class _InOrder(typer.core.TyperGroup):
         told = super().list_commands(ctx)
         places = {name: place for place, name in enumerate(LISTED)}
         return sorted(told, key=lambda name: places.get(name, len(places)))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interruption comes out as Interrupted, which typer leaves alone."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:  # Newer typer returns 130 and drops it.
+            raise Interrupted from error
 
 
 LISTED = ("validate", "caption", "approve", "bucket", "cache", "train", "sample", "export")

@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from latentmill.datasets.errors import LatentmillError, Stopped, UsageError
+from latentmill.datasets.errors import Interrupted, LatentmillError, Stopped, UsageError
 from latentmill.datasets.next_steps import Command, step_lines
 from latentmill.pipeline.commands import app
 from latentmill.pipeline.console import open_console, print_failure
@@ -45,7 +45,8 @@ def run_command(arguments: list[str]) -> int:
 def _interrupted(error: BaseException, invocation: Invocation) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    again = error.run if isinstance(error, Stopped) else (Command(),)
+    stopped = error.__cause__ if isinstance(error, Interrupted) else error
+    again = stopped.run if isinstance(stopped, Stopped) else (Command(),)
     console = open_console()
     for line in step_lines("interrupted; to go on where it stopped", again, invocation.spell):
         console.print(line, markup=False)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from latentmill.datasets.errors import Stopped
+from latentmill.datasets.next_steps import Command
 from latentmill.pipeline.main import run
 from latentmill.pipeline.stages import ORDER
 
@@ -242,3 +244,28 @@ def test_status_shows_a_review_that_cannot_be_read_as_blocked(
     code, said = _answer(capsys, "status", *reviewed)
     assert code == 0
     assert "caption   blocked  review.csv is no CSV file but an Excel workbook (.xlsx)" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (KeyboardInterrupt(), "latentmill validate "),
+        (Stopped(Command("train", ("--resume",))), "latentmill train "),
+    ],
+)
+def test_an_interruption_says_how_to_go_on(
+    error: BaseException,
+    again: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("latentmill.pipeline.commands.run_stage", interrupted)
+    monkeypatch.setattr("latentmill.pipeline.running.signal.signal", lambda *_: None)
+    code, said = _answer(capsys, "validate", "--data", folder, "--work", folder.parent)
+    assert code == 130
+    assert said.startswith("interrupted; to go on where it stopped:")
+    assert again in said
