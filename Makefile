@@ -30,6 +30,8 @@ validate: $(SETUP) ## Find every fault in pictures and captions
 	@$(RUN) validate $(FLAGS)
 caption: $(SETUP) ## Draft missing captions; write WORK/review.csv for people to review
 	@$(RUN) caption $(FLAGS)
+review: $(SETUP) ## Look at pictures and captions on a local page: edit, approve, set aside
+	@$(RUN) review $(FLAGS)
 approve: $(SETUP) ## Approve all drafts in review.csv (or ARGS="--id p0123...")
 	@$(RUN) approve $(FLAGS) $(if $(findstring --id,$(ARGS)),,--all-drafts)
 bucket: $(SETUP) ## Show which picture goes to which bucket and what is cropped
@@ -72,4 +74,4 @@ $(SETUP): setup.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-.PHONY: setup demo validate caption approve bucket cache train sample export status check test test-fast bench bench-validate bench-captions bench-cache bench-read help
+.PHONY: setup demo validate caption review approve bucket cache train sample export status check test test-fast bench bench-validate bench-captions bench-cache bench-read help

@@ -5,13 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from latentmill.datasets.records import Problem, Record
 from latentmill.datasets.review import ReviewRow, printable, same_text
-from latentmill.datasets.review_fresh import (
-    TEXT_FLAGS,
-    Draft,
-    earlier_draft,
-    from_draft,
-    from_file,
-)
+from latentmill.datasets.review_fresh import Draft, earlier_draft, from_draft, from_file
 from latentmill.datasets.review_memory import NOT_DRAFTED, Memory, Reading, Written
 from latentmill.datasets.review_rules import Rule, rewrite
 
@@ -94,12 +88,11 @@ def is_untouched_draft(row: ReviewRow, before: Written | None) -> bool:
     return row.source == "blip" and row.status != "ok" and not is_settled(row, before)
 
 
-def approve_row(row: ReviewRow, before: Written | None) -> Written:
-    """The row as a person's decision: `ok`, without the reasons for which it waited."""
-    flags = tuple(flag for flag in row.flags if flag in TEXT_FLAGS)
-    approved = replace(row, status="ok", flags=flags, note=_note_of_person(row, before))
-    known = before or Written(row, pixels="")
-    return replace(known, row=approved, settled=True, reason="", present=True)
+def note_of_person(row: ReviewRow, before: Written | None) -> str:
+    """The note without the part that latentmill wrote."""
+    if before is None or not before.reason:
+        return row.note
+    return row.note.replace(before.reason, "").strip(" |")
 
 
 def _merge(
@@ -167,7 +160,7 @@ def _carry_over(fresh: Written, row: ReviewRow, before: Written | None, record: 
     flags = fresh.row.flags
     if fresh.row.source == "file" and sticky and PICTURE_CHANGED not in flags:
         flags = (*flags, PICTURE_CHANGED)
-    note = _join_notes(_note_of_person(row, before), fresh.reason)
+    note = _join_notes(note_of_person(row, before), fresh.reason)
     return replace(fresh, row=replace(fresh.row, flags=flags, note=note, extra=row.extra))
 
 
@@ -202,7 +195,7 @@ def _to_check(
         status="check",
         flags=tuple(dict.fromkeys((*row.flags, *codes))),
         draft=row.caption,
-        note=_join_notes(_note_of_person(row, before), reason),
+        note=_join_notes(note_of_person(row, before), reason),
     )
     return _written(record, checked, before, settled, reason)
 
@@ -210,7 +203,7 @@ def _to_check(
 def _as_it_is(record: Record, row: ReviewRow, before: Written | None, settled: bool) -> Written:
     reason = before.reason if before is not None else ""
     if row.status in ("ok", "skip"):
-        note = _note_of_person(row, before) if reason else row.note
+        note = note_of_person(row, before) if reason else row.note
         flags = row.flags if row.status == "skip" or not settled else ()
         return _written(record, replace(row, flags=flags, note=note), before, settled, "")
     return _written(record, row, before, settled, reason)
@@ -224,12 +217,6 @@ def _written(
     counted = before.counted if before is not None else ""
     drafted = before.drafted if before is not None else ""
     return Written(row, record.pixels, text, settled, reason, counted, drafted=drafted)
-
-
-def _note_of_person(row: ReviewRow, before: Written | None) -> str:
-    if before is None or not before.reason:
-        return row.note
-    return row.note.replace(before.reason, "").strip(" |")
 
 
 def _join_notes(note: str, reason: str) -> str:

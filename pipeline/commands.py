@@ -46,13 +46,15 @@ class _InOrder(typer.core.TyperGroup):
             raise Interrupted from error
 
 
-LISTED = ("validate", "caption", "approve", "bucket", "cache", "train", "sample", "export")
+LISTED = (
+    *("validate", "caption", "review", "approve", "bucket", "cache", "train", "sample", "export"),
+)
 
 app = typer.Typer(
     name="latentmill",
     cls=_InOrder,
     help="Turn a folder of pictures and captions into a Stable Diffusion LoRA.\n\n"
-    "In order: validate, caption (then review WORK/review.csv), cache, train, sample. "
+    "In order: validate, caption, review (or edit WORK/review.csv), cache, train, sample. "
     "Run again, each does only what is new or changed; train makes a new run, or goes on with "
     "--resume. `latentmill status` says what to run next. `latentmill demo` "
     "shows the whole way with a small model, without any download.\n\n"
@@ -70,6 +72,9 @@ FAIL_ON = "Codes or kinds that end with exit 3, besides too many rejects [defaul
 MAX_REJECTS = "Rejected pictures that do not end with exit 3 [default: 0]."
 REDO = "Draft this row again, or with `drafts` all that nobody touched; may be repeated."
 MIN_CLIP_SCORE = "Approve the drafts whose CLIP score (-1 to 1, good ones near 0.3) is not lower."
+NO_BROWSER = "Print the address only; a person opens it."
+PORT = "Port of 127.0.0.1 to serve on [default: a free one]."
+REVIEW = "Look at pictures and captions on a page of this machine: edit, approve, set aside."
 STATUS = "Print where every picture went, and what to run next."
 CONFIG = "Print every setting with its value and meaning."
 DEMO = "Show the whole way with a small model, without any download."
@@ -162,6 +167,25 @@ def _print_replacements(choice: Choice, console: Console) -> None:
     console.print(f"caption.replace changes {counted(len(changes), 'caption')}")
     for change in changes:
         console.print(f"  {escape(change)}")
+
+
+@app.command("review", short_help=REVIEW)
+@with_shared
+def review(
+    shared: Shared,
+    as_json: JsonOption = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER)] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help=PORT)] = 0,
+) -> int:
+    """Look at pictures and captions on a page of this machine: edit, approve, set aside.
+
+    Every change is in WORK/review.csv at once; Ctrl-C ends it.
+    """
+    from latentmill.pipeline.reviewing import run_review
+
+    how = asked(shared, as_json)
+    report = run_review(opened(shared, how.console), how, port, opens_browser=not no_browser)
+    return end(report, as_json)
 
 
 @app.command("approve")

@@ -12,7 +12,7 @@ from latentmill.pipeline.stages import ORDER
 
 VARIABLES: Final = {"--config": "CONFIG", "--data": "DATA", "--model": "MODEL", "--work": "WORK"}
 """The flags of every command that the Makefile has variables for."""
-TARGETS: Final = (*ORDER, "approve", "status", "demo")
+TARGETS: Final = (*ORDER, "review", "approve", "status", "demo")
 """The commands that the Makefile has targets for."""
 MADE: Final = "LATENTMILL_MAKE_FROM"
 """Set by the Makefile to the folder that make was started in."""

@@ -1,16 +1,16 @@
 """Drafts and captions in doubt to `ok`, many at once, on a person's word."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from latentmill.datasets.errors import UsageError
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.next_steps import Command, step
 from latentmill.datasets.records import Problem, Report
 from latentmill.datasets.review import ReviewRow
-from latentmill.datasets.review_memory import Memory, Reading, Written, read_against, read_memory
-from latentmill.datasets.review_merge import approve_row, is_settled
+from latentmill.datasets.review_change import approve_row, remembered
+from latentmill.datasets.review_memory import Reading, read_against, read_memory
 from latentmill.stages.captioning.review_file import save_review
 
 
@@ -72,25 +72,16 @@ def approve(
             fix="correct the id; nothing was approved",
         )
     chosen = {row.id for row in reading.rows if wanted.chooses(row)}
-    after = _remembered(memory, reading.rows, chosen)
+    approved = {
+        row.id: approve_row(row, memory.rows.get(row.id))
+        for row in reading.rows
+        if row.id in chosen
+    }
+    after = remembered(memory, reading.rows, approved)
     rows = {key: after.rows[key].row for key in rows}
     save_review(layout, list(rows.values()), after, reading)
     asked = [row for row in reading.rows if wanted.names(row)]
     return _report(layout, rows, chosen, [row for row in asked if row.id not in chosen])
-
-
-def _remembered(memory: Memory, rows: Sequence[ReviewRow], chosen: Collection[str]) -> Memory:
-    """The memory with the rows as they are now; what a person edited meanwhile is noted too."""
-    after = dict(memory.rows)
-    for row in rows:
-        before = memory.rows.get(row.id)
-        if row.id in chosen:
-            after[row.id] = approve_row(row, before)
-        else:
-            known = before or Written(row, pixels="")
-            settled = is_settled(row, before)
-            after[row.id] = replace(known, row=row, settled=settled, present=True)
-    return Memory(after)
 
 
 def _report(

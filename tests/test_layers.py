@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("datasets", "cache", "stages", "pipeline")
-STAGES = ("validate", "caption", "bucket", "cache", "train", "sample", "export", "approve")
+STAGES = (
+    "validate",
+    "caption",
+    "bucket",
+    "cache",
+    "train",
+    "sample",
+    "export",
+    "approve",
+    "review",
+)
 HEAVY = (
     "torch",
     "torchvision",

@@ -47,20 +47,22 @@ def write_contact_sheet(
         write_text(page, html)
 
 
-def keep_thumbnail(folder: Path, record: Record, image: "Image") -> None:
-    """Make the thumbnail of a picture that is loaded anyway."""
-    path = _thumbnail_file(folder, record)
+def keep_thumbnail(
+    folder: Path, record: Record, image: "Image", side_px: int = THUMBNAIL_PX
+) -> None:
+    """Make the thumbnail of a picture that is loaded anyway, at most `side_px` wide and high."""
+    path = thumbnail_file(folder, record, side_px)
     if path.exists():
         return
     small = image.copy()
-    small.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+    small.thumbnail((side_px, side_px))
     data = io.BytesIO()
     small.save(data, "JPEG", quality=80)
     write_bytes(path, data.getvalue())
 
 
 def _thumbnail(folder: Path, record: Record, rules: LoadRules) -> bytes | None:
-    path = _thumbnail_file(folder, record)
+    path = thumbnail_file(folder, record)
     if not path.exists():
         try:
             picture = load_picture(Path(record.file), rules)
@@ -70,8 +72,10 @@ def _thumbnail(folder: Path, record: Record, rules: LoadRules) -> bytes | None:
     return path.read_bytes()
 
 
-def _thumbnail_file(folder: Path, record: Record) -> Path:
-    return folder / "thumbnails" / f"{record.id}-{record.pixels[:16]}.jpg"
+def thumbnail_file(folder: Path, record: Record, side_px: int = THUMBNAIL_PX) -> Path:
+    """Where the thumbnail of a picture lies; other pixels have another name."""
+    size = "" if side_px == THUMBNAIL_PX else f"-{side_px}"
+    return folder / "thumbnails" / f"{record.id}-{record.pixels[:16]}{size}.jpg"
 
 
 def _figure(row: ReviewRow, thumbnail: bytes | None) -> str:

@@ -25,12 +25,17 @@ NUM_BACKUPS = 5
 
 
 def save_review(
-    layout: Layout, rows: Sequence[ReviewRow], memory: Memory, reading: Reading | None
+    layout: Layout,
+    rows: Sequence[ReviewRow],
+    memory: Memory,
+    reading: Reading | None,
+    keep: bool = True,
 ) -> bool:
     """Write `review.csv` and the memory of its rows; return whether anything changed.
 
     `reading` is what the rows were made from: DataError when the file was saved meanwhile. The
-    version before becomes `review.csv.bak-1`. Killed at any moment, no decision is lost.
+    version before becomes `review.csv.bak-1`, unless `keep` is false: the one of many small saves.
+    Killed at any moment, no decision is lost.
     """
     data = format_review(rows)
     before = _read(layout.review)
@@ -42,7 +47,8 @@ def save_review(
     if data != before:
         going = replace(memory, replaces=_digest(before) or NO_FILE)
         write_json(memory_file(layout), memory_to_json(going))
-        _keep(layout)
+        if keep:
+            _keep(layout)
         _replace(layout.review, data)
     write_json(memory_file(layout), memory_to_json(memory))
     return True

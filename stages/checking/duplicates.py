@@ -4,15 +4,19 @@ Time grows with the number of pictures times the number of groups at some nanose
 memory with the number of pictures.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from latentmill.datasets.errors import DataError
 from latentmill.datasets.likeness import HASH_BITS, colour_grids
 from latentmill.datasets.measures import Measures
+from latentmill.datasets.next_steps import Command
 from latentmill.datasets.records import Record
 
 DUPLICATES = "duplicates.json"
@@ -93,6 +97,25 @@ def find_groups(candidates: Sequence[Candidate], near_distance: int) -> tuple[Gr
 def groups_to_json(groups: Sequence[Group]) -> dict[str, Any]:
     """Return the object of `validate/duplicates.json`."""
     return {"groups": [asdict(group) for group in groups]}
+
+
+def read_groups(path: Path) -> tuple[Group, ...]:
+    """The groups that `validate` wrote; none without the file. Raises DataError when damaged."""
+    try:
+        groups = json.loads(path.read_bytes())["groups"]
+        return tuple(
+            Group(one["id"], tuple(Member(**member) for member in one["members"])) for one in groups
+        )
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            "the list of duplicates is damaged",
+            where=f"{path}: {error}",
+            expected="the JSON that `validate` wrote",
+            fix="write it again",
+            run=(Command("validate"),),
+        ) from error
 
 
 def _rank(one: Candidate) -> tuple[float, ...]:
