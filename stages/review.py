@@ -54,7 +54,7 @@ class Review:
         listener = listen(self.port)
         port = int(listener.getsockname()[1])
         name = Path(self.sources[0].path).name or self.layout.work.name
-        site = Site(name, setting, store, pictures, groups, secrets.token_urlsafe(24), port)
+        site = Site(name, setting, store, pictures, groups, secrets.token_hex(16), port)
         serve(make_app(site), listener, lambda: ready(site.address))
         then, now = before.rows, store.load().rows
         changed = sum(row != then.get(key) for key, row in now.items())

@@ -133,6 +133,7 @@ async function count() {
     const [read, cut] = byId("trained").children;
     read.textContent = values.read;
     cut.textContent = values.cut;
+    byId("trained").hidden = !values.cut && values.read === area.value.trim();
   } catch (error) {
     tell.failed(error);
   }
