@@ -72,7 +72,8 @@ class Browser:
     def wait(self, expression: str) -> None:
         """Wait until an expression is true in the page."""
         end = time.monotonic() + PATIENCE_SECONDS
-        while not self.value(f"Boolean({expression})"):
+        tried = f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
+        while not self.value(tried):
             assert time.monotonic() < end, f"never true: {expression}; {self.complaints}"
             time.sleep(0.05)
 

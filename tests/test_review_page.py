@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.chromium import PROGRAM, Browser
+from tests.conftest import PHOTOS
 
 from latentmill.datasets.layout import Layout
 from latentmill.datasets.review import format_review
 from latentmill.datasets.review_memory import Memory, read_against, read_memory, read_review
 from latentmill.pipeline.main import run
 from latentmill.stages.captioning.review_file import save_review
-from tests.chromium import PROGRAM, Browser
 
 pytest.importorskip("uvicorn", reason="the extra `review` is not installed")
 pytestmark = [
@@ -62,25 +63,34 @@ def start(work: Path) -> Review:
     raise AssertionError(said)
 
 
-@pytest.fixture
-def work(photos: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine photographs: two drafts, a hostile caption in doubt, a long one, a copy, others ok."""
-    shutil.copy(photos / "chelsea.png", photos / "chelsea copy.png")
-    (photos / "chelsea copy.txt").write_text("the same tabby cat")
-    for name in ("coffee", "rocket"):
-        (photos / f"{name}.txt").unlink()
-    folder = tmp_path / "work"
-    shared = ["--data", str(photos), "--work", str(folder)]
+    package = pytest.importorskip("skimage")
+    root = tmp_path_factory.mktemp("photos 写真")
+    data, layout = root / "data", Layout(root / "work")
+    data.mkdir()
+    for name, caption in {**PHOTOS, "chelsea copy.png": "the same tabby cat"}.items():
+        original = Path(package.__file__).parent / "data" / name.replace(" copy", "")
+        shutil.copy(original, data / name)
+        if not name.startswith(("coffee", "rocket")):
+            (data / name).with_suffix(".txt").write_text(caption, encoding="utf-8")
+    shared = ["--data", str(data), "--work", str(layout.work)]
     assert run(["validate", *shared]) == 0
     assert run(["caption", *shared, "--set", "caption.model=none"]) == 3
-    layout = Layout(folder)
     memory = read_memory(layout)
     reading = read_against(layout, memory)
     assert reading is not None
     rows = [changed(row) for row in reading.rows]
     known = {row.id: replace(memory.rows[row.id], row=row) for row in rows}
     save_review(layout, rows, Memory(known), reading)
-    return folder
+    return layout.work
+
+
+@pytest.fixture
+def work(made: Path, tmp_path: Path) -> Path:
+    """A copy to change; the pictures are the same."""
+    return Path(shutil.copytree(made, tmp_path / "work"))
 
 
 def changed(row):
@@ -127,7 +137,10 @@ def test_a_person_edits_approves_and_sets_aside_by_keyboard_and_finds_it_again(
     assert browser.value(f"{CAPTION}.value") == "a draft of a coffee"
     browser.press("a")
     browser.wait("document.getElementById('reviewed').textContent === '7 of 9 reviewed'")
-    assert (review.rows()["coffee.png"].status, review.rows()["coffee.png"].source) == ("ok", "blip")
+    assert (review.rows()["coffee.png"].status, review.rows()["coffee.png"].source) == (
+        "ok",
+        "blip",
+    )
 
     browser.wait(f"{CAPTION}.value.startsWith('<img')")
     browser.press("e")
@@ -169,7 +182,9 @@ def test_tokens_are_counted_while_typing_and_the_end_is_struck_through(browser: 
     choose(browser, "status", "")
     choose(browser, "search", "hubble", "input")
     browser.wait("document.getElementById('tokens').textContent === '114 of 77 tokens'")
-    assert browser.value("document.querySelector('#trained del').textContent").startswith("red house")
+    assert browser.value("document.querySelector('#trained del').textContent").startswith(
+        "red house"
+    )
     browser.press("e")
     browser.value(f"{CAPTION}.select()")
     browser.type("many galaxies")
@@ -228,7 +243,9 @@ def test_copies_stand_side_by_side(review: Review, browser: Browser) -> None:
     browser.wait("document.querySelectorAll('#twins figure').length === 2")
     names = browser.value("[...document.querySelectorAll('#twins .quiet')].map(e => e.textContent)")
     assert sorted(names) == ["chelsea copy.png", "chelsea.png"]
-    browser.value("[...document.querySelectorAll('#twins figure:not(.here) button')].at(-1).click()")
+    browser.value(
+        "[...document.querySelectorAll('#twins figure:not(.here) button')].at(-1).click()"
+    )
     browser.wait("document.querySelector('#twins p.skip')")
     statuses = {review.rows()[name].status for name in ("chelsea.png", "chelsea copy.png")}
     assert "skip" in statuses

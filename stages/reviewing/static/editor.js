@@ -1,13 +1,14 @@
 // The open row: its picture, its caption as it is typed, and its tokens.
 import { Failure, get, post } from "./api.js";
 import { address } from "./list.js";
-import { change, send, unsaved } from "./saving.js";
+import { change, isSaving, send, unsaved } from "./saving.js";
 import { groupOf, state } from "./state.js";
 
 const TYPED_MS = 600;
 const COUNT_MS = 120;
 const byId = (id) => document.getElementById(id);
 const area = byId("caption");
+const stuck = new Set();
 let open = null;
 let typing = 0;
 let counting = 0;
@@ -72,6 +73,7 @@ export async function save(status = null, keepalive = false) {
     return !values.refused[session.id];
   } catch (error) {
     say("not saved");
+    stuck.add(session.id);
     tell.failed(error);
     return false;
   }
@@ -82,11 +84,18 @@ function settled(session, values, goesOn, text) {
   const reason = values.refused[session.id];
   if (session === open) say(reason ? "not saved" : "saved");
   if (reason) {
+    stuck.add(session.id);
     tell.failed(new Failure(`${row.image}: ${reason}.`), session.id);
     return;
   }
+  stuck.delete(session.id);
   Object.assign(session, { version: row.version, base: row.caption, goesOn });
   if (unsaved.get(session.id) === text) unsaved.delete(session.id);
+}
+
+// Whether a text would be lost with the page: one that could not be saved, or waits for its turn.
+export function wouldLose() {
+  return [...unsaved.keys()].some((id) => stuck.has(id) || isSaving());
 }
 
 export function isBlocked() {
@@ -113,6 +122,7 @@ function keepMine() {
 
 function takeTheirs() {
   unsaved.delete(open.id);
+  stuck.delete(open.id);
   const id = open.id;
   open = null;
   showRow(id);

@@ -1,6 +1,6 @@
 // Puts the page together: filters, keys, and what happens when rows change.
 import { get } from "./api.js";
-import { element, isBlocked, save, showRow, startEditor } from "./editor.js";
+import { element, isBlocked, save, showRow, startEditor, wouldLose } from "./editor.js";
 import { drawList, reveal, startList } from "./list.js";
 import { startReplacing } from "./replacing.js";
 import { isSaving, send, startSaving, unsaved } from "./saving.js";
@@ -192,7 +192,7 @@ function connect() {
   byId("open-help").addEventListener("click", () => byId("help").showModal());
   byId("close-help").addEventListener("click", () => byId("help").close());
   document.addEventListener("keydown", onKey);
-  addEventListener("beforeunload", (event) => { if (unsaved.size) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (wouldLose()) event.preventDefault(); });
   addEventListener("focus", look);
   setInterval(look, LOOK_MS);
 }
