@@ -28,7 +28,8 @@ def change_row(row: ReviewRow, known: Written, change: Change) -> Written:
     text = row.caption if change.caption is None else _cell_text(change.caption)
     after = replace(known, row=row)
     if not same_text(text, row.caption):
-        after = (_reword if change.reword else _edit)(row, known, text)
+        unscored = replace(row, clip_score=None)  # The score is of the text before.
+        after = (_reword if change.reword else _edit)(unscored, known, text)
     if change.status == "ok":
         return approve_row(after.row, after)
     return _set_aside(after.row, after) if change.status == "skip" else after

@@ -71,6 +71,12 @@ def test_rewording_keeps_the_status(row):
     assert (after.caption, after.status) == ("a wet dog", row.status)
 
 
+def test_the_clip_score_goes_with_its_text():
+    scored = replace(DRAFT, clip_score=0.25)
+    assert changed(scored, caption="a wet dog").clip_score is None
+    assert changed(scored, status="ok").clip_score == 0.25
+
+
 def test_an_unchanged_text_is_no_edit():
     assert changed(DRAFT, caption="a dog") == DRAFT
 

@@ -183,7 +183,7 @@ def test_tokens_are_counted_while_typing_and_the_end_is_struck_through(browser: 
     choose(browser, "search", "hubble", "input")
     browser.wait("document.getElementById('tokens').textContent === '114 of 77 tokens'")
     assert browser.value("document.querySelector('#trained del').textContent").startswith(
-        "red house"
+        "sea, a red"
     )
     browser.press("e")
     browser.value(f"{CAPTION}.select()")
