@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from latentmill.datasets.encodings import (
+    SURE_BITS,
     Decision,
     Scored,
     bits_in,
@@ -84,8 +85,12 @@ def read_texts(files: Mapping[str, bytes], encoding: str = "auto") -> dict[str, 
             reading = named or _by_pattern(data) or _by_folder(data, decided.get(path), len(unread))
             if named is None and encoding != "auto":
                 reading = _not_as_named(reading, encoding)
+        elif path in decided and encoding != "auto":
+            reading = _as_meant(data, reading, encoding)
         elif path in decided:
-            reading = _second_meaning(data, reading, decided[path], encoding)
+            is_letters_among_others = bool(unread) and reading.encoding == "ascii"
+            margin_bits = SURE_BITS if is_letters_among_others else _UTF8_BITS
+            reading = _second_meaning(reading, decided[path], margin_bits)
         result[path] = reading
     return result
 
@@ -186,18 +191,25 @@ def _by_folder(data: bytes, decision: Decision | None, num_files: int) -> Readin
     return Reading(text, best.encoding, "nobody", "encoding-unsure", said)
 
 
-def _second_meaning(data: bytes, reading: Reading, decision: Decision, encoding: str) -> Reading:
-    """Doubt UTF-8 text that is as well text of another encoding, such as that of its neighbours."""
-    if encoding != "auto":
-        named = strictly(data, encoding)
-        if named is None or named == reading.text:
-            return reading
-        better = bits_in(named, encoding) - _NAMED_BITS < bits_in(reading.text, reading.encoding)
-        return Reading(named, encoding, "person") if better else reading
+def _as_meant(data: bytes, reading: Reading, encoding: str) -> Reading:
+    """Read UTF-8 text in the encoding that a person named, where that makes more of it."""
+    named = strictly(data, encoding)
+    if named is None or named == reading.text:
+        return reading
+    better = bits_in(named, encoding) - _NAMED_BITS < bits_in(reading.text, reading.encoding)
+    return Reading(named, encoding, "person") if better else reading
+
+
+def _second_meaning(reading: Reading, decision: Decision, margin_bits: float) -> Reading:
+    """Doubt UTF-8 text that is as well text of another encoding, such as that of its neighbours.
+
+    `margin_bits` is how much likelier it must be as UTF-8: more for a few ASCII letters among
+    files that are not UTF-8, which may be Chinese in UTF-16.
+    """
     by_text = {one.text: one for one in decision.readings}
     rivals = [one for one in decision.readings if one.text != reading.text]
     own = by_text.get(reading.text)
-    if own is None or not rivals or own.bits + _UTF8_BITS <= rivals[0].bits:
+    if own is None or not rivals or own.bits + margin_bits <= rivals[0].bits:
         return reading
     rival = rivals[0]
     said = f"Valid UTF-8 ({_shown(reading.text)}), but as {rival.encoding} it says "

@@ -61,6 +61,8 @@ CANDIDATES: dict[str, Callable[[], Sequence[Language]]] = {
 
 SURE_BITS = 11.0
 """Odds of about 2,000:1 over every other reading let a caption pass without a question."""
+UNUSUAL_BITS = 5.0
+"""An encoding that few captions are saved in must win by so much more."""
 
 _Bits = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 _UNREADABLE_BITS = 1e5
@@ -126,7 +128,10 @@ class Decision:
     @property
     def is_sure(self) -> bool:
         """Whether the first reading holds without asking a person."""
-        return self.is_known and self.margin_bits >= SURE_BITS
+        needed = SURE_BITS
+        if self.readings and self.readings[0].encoding not in (*_USUAL, _UTF8, "utf-16-be"):
+            needed += UNUSUAL_BITS
+        return self.is_known and self.margin_bits >= needed
 
     @property
     def odds(self) -> str:
