@@ -13,47 +13,24 @@ from dataclasses import dataclass
 from functools import cache
 
 from latentmill.datasets import common_characters
+from latentmill.datasets.letter_bits import (
+    FOR_ALL,
+    GREEK,
+    LATIN,
+    RUSSIAN,
+    SYMBOLS,
+    THAI,
+    UKRAINIAN,
+    WIDE,
+)
 
 _ODD_BITS = 7.0
 _CONTROL_BITS, _NEVER_BITS, _STRANGE_BITS = 16.0, 30.0, 14.0
 _UNKNOWN_BITS, _UNKNOWN_LONE_BITS = 8.2, 12.0
 """Bytes above 0x7F of text in no known language: beside another one, and between ASCII ones."""
 
-_RUSSIAN = (
-    "о3.2е3.5а3.6и3.7н3.9т4с4.2р4.4в4.5л4.5к4.8м5д5п5.1у5.2я5.6ы5.7ь5.8г5.9з5.9б6ч6.1й6.4х6.7"
-)
-_RUSSIAN += "ж6.7ш7.1ю7.3ц7.7щ8э8.3ф8.6ъ11ё8"
-_UKRAINIAN = _RUSSIAN + "і4.2ї7ґ12є7.5ы14э14ъ14ё14"
-_GREEK = (
-    "α3.5ο3.5ι3.7ε3.9τ3.9σ4.3ν4.1η4.8υ4.7ρ4.6π4.8κ4.8μ5λ5.2ς4.9θ6.5δ6γ6ω6χ6.5φ7β7.5ξ8.5ζ8.5ψ9.5"
-)
-_GREEK += "ά6ί6ό6έ6ή6.5ύ6.5ώ6.5"
-_THAI = "า3.7น4ร4อ4ก4.3เ4.4ง4.5ม4.6ย4.8ล5ว5ด5ท5ส5ต5ั4.5ิ5ี5่4.5้5ะ5.5ป5.5บ5.5ค5.5ห5.2แ5.8จ6พ6ช6.2ข6.2"
-_THAI += (
-    "ใ6.5ไ6.5โ6.5ผ6.8ถ7ซ7.5ศ7.5ณ8ภ8ธ8ญ8.5ษ9ฟ8ฝ9ฐ9ฉ9ฮ9.5ฎ12ฏ12ฒ12ฑ12ฌ12ฆ11ฬ11ฤ11์6ึ7ื6ุ6ู6็7๊9๋10ำ6.5ๆ9ฯ11"
-)
-_LATIN = {  # Letters beyond ASCII; ASCII ones cost the same in every language.
-    "French": "é5.5è7à7ê8ç9ù10â9î10ô10û10.5ë12ï12œ10É10À11È12Ê12Ç12«11»11",
-    "German": "ä7.5ö8ü7ß8.5Ä11Ö11.5Ü11",
-    "Spanish": "á7é8í8ó7ú9.5ñ8ü13Á12É12Ñ13¿12¡12ª13º13",
-    "Portuguese": "ã7ç7.5á8é8ó9í8.5ê9õ9.5â9.5ú10à10ô11É12Á12",
-    "Italian": "à8è8é10ì10ò9ù9È12",
-    "Nordic": "å6.5ä6.5ö7ø7æ8é11Å10Ä10Ö10Ø10Æ11",
-    "Polish": "ą7ę7ó7.5ł6.5ś8ż8ź11ć9.5ń9Ł11Ś11Ż11",
-    "Czech": "á6.5í6.5é7ý8ě7š8č8ř8.5ž8.5ů9ú10ň11ť12ď12ó13Č11Š11Ž11",
-    "Slovak": "á6.5í8é8ý8š8č8ž8ľ10ť9ú9ô10ň10ä11ĺ13ŕ13ď11",
-    "Hungarian": "á6é6ö7ó7.5ő8ü8í9ú10ű10Á10É10Ö11",
-    "Romanian": "ă6.5â8î8ș8ț8ş8ţ8Î11Ș11Ş11",
-    "Croatian": "č7.5ć8š7.5ž8đ9.5Č12Š12Ž12",
-    "Latvian": "ā6ē7ī7ū8š8ž9ņ9ļ9ķ10ģ11č11Ā11Š12",
-    "Lithuanian": "ė6š8ž8ų8ū9į9ą8.5ę9č10Š12Ž12",
-    "Turkish": "ı6ş7ğ8ü7ç8ö8İ9Ş10Ç11Ö11Ü11â12",
-}
-_SYMBOLS = "°7×7µ7²7³7½7¼7±7§7·7€7£7¥7©7®7¿8¡8ø9Ø9"
-LATIN_NAMES = tuple(_LATIN)
+LATIN_NAMES = tuple(LATIN)
 _MANY_ACCENTS = frozenset({"Polish", "Czech", "Slovak", "Hungarian"})
-_FOR_ALL = "’8‘9“9”9–9—9…9·11«12»12°11®12©12™12€11£12×11½12•11„12"
-_WIDE = "，7。8、7（9）9！9：9；10「10」10『11』11《11》11〈12〉12・9～10？10【11】11‘11’11“10”10—11…10·11"
 _LONE_BYTE = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
 
 
@@ -103,7 +80,7 @@ class _LetterCosts(_Costs):
 def chinese(traditional: bool) -> Language:
     """Chinese in simplified or traditional characters."""
     common = common_characters.traditional() if traditional else common_characters.simplified()
-    known = _table(_WIDE) | dict.fromkeys(common, 10.0)
+    known = _table(WIDE) | dict.fromkeys(common, 10.0)
     costs = _Costs(known, "big5" if traditional else "gb2312")
     return Language("Chinese", costs, _ideographs())
 
@@ -114,7 +91,7 @@ def japanese() -> Language:
     kana = {chr(code): 6.0 for code in range(0x3041, 0x3094)}
     kana |= {chr(code): 6.8 for code in range(0x30A1, 0x30F5)} | {"ー": 6.0, "々": 10.0}
     common = dict.fromkeys(common_characters.japanese(), 10.0)
-    costs = _Costs(_table(_WIDE) | common | kana, "euc_jp")
+    costs = _Costs(_table(WIDE) | common | kana, "euc_jp")
     return Language("Japanese", costs, _ideographs())
 
 
@@ -122,7 +99,7 @@ def japanese() -> Language:
 def korean() -> Language:
     """Korean in Hangul."""
     common = dict.fromkeys(common_characters.hangul(), 8.8)
-    return Language("Korean", _Costs(_table(_WIDE) | common, "euc_kr", 14.5), _ideographs())
+    return Language("Korean", _Costs(_table(WIDE) | common, "euc_kr", 14.5), _ideographs())
 
 
 @cache
@@ -134,8 +111,8 @@ def cyrillic() -> tuple[Language, ...]:
         "|[бвгджзклмнпрстфхцчшщ]й|[аеёиоуыэюя][ьъ]|[аеёиоуыэюя]{3}|[ьъ][ьъы]"
     )
     return tuple(
-        Language(name, _Costs(_with_capitals(letters) | _table(_FOR_ALL)), odd)
-        for name, letters in (("Russian", _RUSSIAN), ("Ukrainian", _UKRAINIAN))
+        Language(name, _Costs(_with_capitals(letters) | _table(FOR_ALL)), odd)
+        for name, letters in (("Russian", RUSSIAN), ("Ukrainian", UKRAINIAN))
     )
 
 
@@ -146,7 +123,7 @@ def greek() -> Language:
         "[ά-ώ][Α-Ω]|[A-Za-z][Ͱ-Ͽ]|[Ͱ-Ͽ][A-Za-z]|ς[Ͱ-Ͽ]|[άέήίόύώ](?=[α-ω]*[άέήίόύώ])"
         "|[βγδζθκλμνξπρστφχψ]{4}"
     )
-    return Language("Greek", _Costs(_with_capitals(_GREEK) | _table(_FOR_ALL)), odd)
+    return Language("Greek", _Costs(_with_capitals(GREEK) | _table(FOR_ALL)), odd)
 
 
 @cache
@@ -155,7 +132,7 @@ def hebrew() -> Language:
     letters = dict.fromkeys("יוהלארמתבשנ", 4.0) | dict.fromkeys("דעקחפכג", 5.3)
     letters |= dict.fromkeys("צסזטםןךףץ", 6.5)
     odd = re.compile("[A-Za-z][א-ת]|[א-ת][A-Za-z]|[ךםןףץ][א-ת]|(?<![א-ת])[א-ת](?![א-ת])|[א-ת][¡-¿]")
-    return Language("Hebrew", _Costs(letters | _table(_FOR_ALL)), odd)
+    return Language("Hebrew", _Costs(letters | _table(FOR_ALL)), odd)
 
 
 @cache
@@ -164,22 +141,22 @@ def arabic() -> Language:
     letters = {chr(code): 5.2 for code in range(0x621, 0x64B)} | {"ا": 3.2, "ل": 3.6, "ـ": 12.0}
     letters |= dict.fromkeys("پچژگکی", 8.0)
     odd = re.compile("[A-Za-z][ء-ي]|[ء-ي][A-Za-z]|[ةى][ء-ي]|[ء-ي][¡-¿]|(?<![ء-ي])[ء-ي](?![ء-ي])")
-    return Language("Arabic", _Costs(letters | _table(_FOR_ALL)), odd)
+    return Language("Arabic", _Costs(letters | _table(FOR_ALL)), odd)
 
 
 @cache
 def thai() -> Language:
     """Thai: marks stand above or below a consonant only."""
-    letters = _table(_THAI)
+    letters = _table(THAI)
     odd = re.compile("[A-Za-z][ก-๎]|[ก-๎][A-Za-z]|(?<![ก-ฮ])[ัิ-ฺ]|[เแโใไ](?![ก-ฮ])|(?<![ก-ฮัิ-ฺ])[็-๎]")
-    return Language("Thai", _Costs(letters | _table(_FOR_ALL)), odd)
+    return Language("Thai", _Costs(letters | _table(FOR_ALL)), odd)
 
 
 @cache
 def latin(*names: str) -> tuple[Language, ...]:
     """European languages whose letters are mostly ASCII."""
     return tuple(
-        Language(name, _Costs(_table(_FOR_ALL) | _table(_LATIN[name])), _odd_latin(name))
+        Language(name, _Costs(_table(FOR_ALL) | _table(LATIN[name])), _odd_latin(name))
         for name in names
     )
 
@@ -197,7 +174,7 @@ def _odd_latin(name: str) -> re.Pattern[str]:
 @cache
 def any_script() -> Language:
     """Letters of scripts that have no table here: dearer than bytes of an unknown language."""
-    return Language("another language", _LetterCosts(_table(_SYMBOLS)), re.compile(r"(?!)"))
+    return Language("another language", _LetterCosts(_table(SYMBOLS)), re.compile(r"(?!)"))
 
 
 @cache

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from latentmill.datasets.caption_content import (
     clean_caption,
     is_file_name,
-    is_generic,
     underscored,
 )
+from latentmill.datasets.generic_captions import is_generic
 
 TAGS = "1girl, 红色连衣裙, 长发, 微笑, 户外"
 
