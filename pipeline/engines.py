@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -104,7 +105,8 @@ def _open_ray(workers: int) -> Iterator[Any]:
         own = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers or None}
         try:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-            ray.init(include_dashboard=False, **quiet, **own)
+            with _kept_signals():
+                ray.init(include_dashboard=False, **quiet, **own)
         except Exception as error:  # Ray starts programs that fail in ways of their own.
             raise LatentmillError(
                 f"Ray did not start: {error}",
@@ -116,6 +118,17 @@ def _open_ray(workers: int) -> Iterator[Any]:
     finally:
         if is_ours:
             ray.shutdown()
+
+
+@contextmanager
+def _kept_signals() -> Iterator[None]:
+    """Keep what SIGTERM does: Ray puts a handler of its own in place and leaves it there."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _work_on(stage: Stage[Any, Any], unit: Any) -> Any:

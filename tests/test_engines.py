@@ -1,6 +1,7 @@
 """The same units give the same results under every engine."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def test_a_dead_worker_is_explained(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ray_does_what_serial_does_and_keeps_a_failure_s_words(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     stage, ticks = Squares(tmp_path), []
     assert sorted(ray_tasks(stage, stage.plan(), ticks.append, 2)) == [0, 1, 4, 9, 16]
     assert sum(ticks) == 10
@@ -90,6 +92,7 @@ def test_ray_does_what_serial_does_and_keeps_a_failure_s_words(tmp_path: Path) -
         list(ray_tasks(stage, [Number(-1)], ticks.append, 1))
     assert caught.value.where == "number -1"
     assert not ray.is_initialized()
+    assert signal.getsignal(signal.SIGTERM) is on_sigterm
 
 
 def test_a_machine_without_ray_is_told_what_to_install(

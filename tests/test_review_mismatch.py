@@ -5,8 +5,8 @@ import pytest
 
 from latentmill.datasets.records import Record
 from latentmill.datasets.review import ReviewRow
+from latentmill.datasets.review_change import approve_row
 from latentmill.datasets.review_memory import Memory, Written
-from latentmill.datasets.review_merge import approve_row
 from latentmill.datasets.review_mismatch import (
     Agreement,
     Doubt,
