@@ -18,6 +18,7 @@ SINGULARS: Final = {
     "layers": "layer",
     "drafts": "draft",
     "rows": "row",
+    "works": "work",
 }
 PHRASES: Final = {
     "rank": "rank {}",
