@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,11 @@ from latentmill.stages.settings import (
 )
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# `make test` is not the person who calls the commands in the tests; `&` in a script is none either.
+for _name in ("LATENTMILL_MAKE_FROM", "MAKEFLAGS", "MAKELEVEL", "DATA", "MODEL", "WORK", "CONFIG"):
+    os.environ.pop(_name, None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # Small tensors: threads only wait for each other.
