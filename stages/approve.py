@@ -91,9 +91,11 @@ def _report(
     waiting = states["draft"] + states["check"]
     counts = {"approved": len(chosen), "waiting": waiting, "ok": states["ok"]}
     counts["set_aside"] = states["skip"]
-    todo = f"{layout.review}: write the missing captions, look at what is in doubt, or set `skip`"
+    way_on = f"{layout.review}: write the missing captions, look at what is in doubt, or set `skip`"
     steps = (
-        step(f"open {todo}") if waiting else step("encode pictures and captions", Command("cache")),
+        step(f"open {way_on}")
+        if waiting
+        else step("encode pictures and captions", Command("cache")),
     )
     return Report("approve", True, counts, tuple(map(_not_approved, refused)), next_steps=steps)
 
