@@ -51,9 +51,9 @@ status: $(SETUP) ## Print the ledger of pictures and what is still to do
 check: $(SETUP) ## Lint, format and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 test: $(SETUP) ## All tests
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope
 test-fast: $(SETUP) ## The tests that take under a few seconds each
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow"
 bench: bench-validate bench-captions bench-cache bench-read ## All benches: each prints its ratios side by side
 bench-validate: $(SETUP) ## Pictures a second beside a bare decode; second run; memory
 	@$(BIN)/python benches/bench_validate.py $(ARGS)

@@ -19,6 +19,8 @@ from latentmill.stages.settings import (
     Source,
 )
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from conftest import Calls, PictureSet
 

@@ -11,6 +11,8 @@ from latentmill.stages.captioning.captioner_folder import find_model
 from latentmill.stages.captioning.generation import Search, after
 from latentmill.stages.captioning.kinds import KINDS, class_of
 
+pytestmark = pytest.mark.slow
+
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<image>")
 WORDS = (
     *("a", "photo", "of", "cat", "dog", "red", "blue", "green", "on", "sofa", "grass"),

@@ -15,8 +15,6 @@ from latentmill.pipeline.demo import DemoFolder
 from latentmill.pipeline.demo_pictures import NUM_SOUND, TRIGGER, write_demo_pictures
 from latentmill.pipeline.main import run
 
-pytestmark = pytest.mark.xdist_group("demo")  # One run of the demo serves all.
-
 
 def test_the_pictures_are_the_same_each_time(tmp_path: Path) -> None:
     write_demo_pictures(tmp_path / "a")

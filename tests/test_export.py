@@ -21,6 +21,8 @@ from latentmill.stages.lora.layers import LoraShape, attach, take_weights
 from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, read_lora, to_kohya
 from latentmill.stages.settings import ExportSettings, ModelSettings
 
+pytestmark = pytest.mark.slow
+
 PARITY = "kohya_sd15_unet_lora_keys_rank4.tsv"
 LAYOUTS = ("kohya", "diffusers", "peft")
 

@@ -18,6 +18,8 @@ from latentmill.stages.checking.set_advice import Plan
 from latentmill.stages.settings import Source, ValidateSettings
 from latentmill.stages.validate import Validate
 
+pytestmark = pytest.mark.slow
+
 GBK = "一只猫坐在窗边看着外面的风景".encode("gb18030")
 
 

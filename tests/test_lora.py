@@ -25,6 +25,8 @@ from latentmill.stages.lora.layouts import (
     unflatten,
 )
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parent / "golden" / "kohya_sd15_unet_lora_keys_rank4.tsv"
 
 

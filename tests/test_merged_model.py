@@ -17,6 +17,8 @@ from latentmill.stages.lora.layers import LoraShape, attach, take_weights
 from latentmill.stages.lora.layouts import LoraLayer, LoraWeights, to_kohya
 from latentmill.stages.settings import ExportSettings, ModelSettings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def lora_file(tmp_path: Path, small_model: Path) -> Path:

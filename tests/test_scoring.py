@@ -21,6 +21,8 @@ from latentmill.stages.captioning.scorer import embed_pictures, embed_texts, loa
 from latentmill.stages.captioning.scorer_files import CONFIG, WEIGHTS, find_scorer
 from latentmill.stages.settings import CaptionSettings, Source, ValidateSettings
 
+pytestmark = pytest.mark.slow
+
 HUES = {f"hue{chr(ord('a') + place)}": place for place in range(14)}
 TINY = {
     "embed_dim": 8,

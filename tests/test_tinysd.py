@@ -10,6 +10,8 @@ from latentmill.pipeline.tinysd.captioner import write_random_captioner
 from latentmill.pipeline.tinysd.drawing import COLOURS, Drawing, draw, random_drawing
 from latentmill.pipeline.tinysd.model import PACKAGED, write_captioner, write_model
 
+pytestmark = pytest.mark.slow
+
 MAX_WEIGHT_BYTES = 16_000_000
 RED_ON_BLUE = Drawing("circle", "red", "blue")
 
@@ -132,7 +134,6 @@ def test_the_vae_keeps_an_unseen_picture(pipeline: Any, hatched: bool, bound_db:
     assert measure_psnr(pipeline.vae, drawn_tensor(drawings)) > bound_db
 
 
-@pytest.mark.slow
 def test_samples_show_the_colours_of_the_caption(pipeline: Any) -> None:
     import torch
 

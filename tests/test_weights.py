@@ -24,6 +24,8 @@ from latentmill.cache.models.weights import (
 )
 from latentmill.datasets.errors import DiskFullError, LatentmillError, ModelError
 
+pytestmark = pytest.mark.slow
+
 LOADERS: dict[str, Callable[[Any], Any]] = {
     "unet": load_unet,
     "vae": load_vae,
