@@ -42,6 +42,10 @@ class Written:
     drafted: str = ""
     doubted: str = ""
 
+    def describes(self, pixels: str) -> bool:
+        """Whether the row is of a picture with this hash; of which it was may be unknown, empty."""
+        return self.pixels in ("", pixels)
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

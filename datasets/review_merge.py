@@ -80,7 +80,7 @@ def needs_draft(record: Record, row: ReviewRow | None, before: Written | None) -
     if not is_untouched_draft(row, before):
         return False
     is_empty = NOT_DRAFTED in row.flags and not row.caption.strip()
-    return is_empty or (before is not None and before.pixels != record.pixels)
+    return is_empty or (before is not None and not before.describes(record.pixels))
 
 
 def is_untouched_draft(row: ReviewRow, before: Written | None) -> bool:
@@ -155,7 +155,7 @@ def _renew(
 
 def _carry_over(fresh: Written, row: ReviewRow, before: Written | None, record: Record) -> Written:
     """Keep of the row before what is a person's: the note, added columns; say a new picture."""
-    changed = before is not None and before.pixels != record.pixels
+    changed = before is not None and not before.describes(record.pixels)
     sticky = changed or (PICTURE_CHANGED in row.flags and row.caption == fresh.row.caption)
     flags = fresh.row.flags
     if fresh.row.source == "file" and sticky and PICTURE_CHANGED not in flags:
@@ -168,7 +168,8 @@ def _keep_waiting(record: Record, row: ReviewRow, before: Written | None) -> Wri
     """A row nobody touched and nothing can renew: its file is gone, or its draft stands."""
     if row.source == "file" and FILE_GONE not in row.flags:
         return _to_check(record, row, before, (FILE_GONE,), settled=False)
-    if before is not None and before.pixels != record.pixels and PICTURE_CHANGED not in row.flags:
+    changed = before is not None and not before.describes(record.pixels)
+    if changed and PICTURE_CHANGED not in row.flags:
         return _to_check(record, row, before, (PICTURE_CHANGED,), settled=False)
     return _as_it_is(record, row, before, settled=False)
 
@@ -177,9 +178,10 @@ def _keep_decision(record: Record, row: ReviewRow, before: Written | None) -> Wr
     """A row that a person decided: it stands, unless picture or file changed under it."""
     text = None if record.caption is None else printable(record.caption)
     codes = []
-    if before is not None and before.pixels != record.pixels:
+    if before is not None and not before.describes(record.pixels):
         codes.append(PICTURE_CHANGED)
-    if before is not None and text not in (None, before.file_caption, row.caption):
+    seen = before if before is not None and before.pixels else None
+    if seen is not None and text not in (None, seen.file_caption, row.caption):
         codes.append(FILE_CHANGED)
     if codes and row.status != "skip":
         return _to_check(record, row, before, tuple(codes), settled=True)

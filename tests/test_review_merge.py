@@ -534,3 +534,18 @@ def test_without_memory_a_rewritten_caption_is_still_the_file_s(layout):
     memory_file(layout).unlink()
     run_rules(layout, [record()])
     assert (rows_of(layout)[ONE].caption, rows_of(layout)[ONE].source) == ("a tiger", "file")
+
+
+def test_what_was_approved_without_a_memory_stays_approved(layout):
+    """The folder of `caption` may have been deleted: what the picture was then is not known."""
+    from latentmill.stages.approve import approve
+
+    records = [record(caption=None), record(TWO, caption="a dog")]
+    run(layout, records, draft("a cat"))
+    edit(layout, TWO, caption="my dog", status="check")
+    memory_file(layout).unlink()
+    approve(layout, (ONE, TWO), all_drafts=False)
+    run(layout, records, draft("a cat"))
+    after = rows_of(layout)
+    assert [(after[key].status, after[key].flags) for key in (ONE, TWO)] == [("ok", ()), ("ok", ())]
+    assert after[TWO].caption == "my dog"
