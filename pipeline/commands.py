@@ -25,7 +25,7 @@ from latentmill.pipeline.options import (
     Shared,
     with_shared,
 )
-from latentmill.pipeline.run import open_work_folder
+from latentmill.pipeline.run import lock_paths, open_work_folder
 from latentmill.pipeline.stages import ORDER, Choice, make_stage
 
 
@@ -206,13 +206,16 @@ def approve(
     ] = None,
 ) -> int:
     """Approve captions in review.csv without opening it."""
+    from latentmill.cache.lock import held
     from latentmill.stages.approve import approve as approve_rows
 
     how = asked(shared, as_json)
     settings = opened(shared, how.console)
-    open_work_folder(settings.layout())
-    encoding = settings.caption.review_encoding
-    report = approve_rows(settings.layout(), tuple(ids or ()), all_drafts, encoding, min_clip_score)
+    layout, encoding = settings.layout(), settings.caption.review_encoding
+    open_work_folder(layout)
+    (lock,) = lock_paths(layout, "caption")  # Both write review.csv.
+    with held(lock, "latentmill approve"):
+        report = approve_rows(layout, tuple(ids or ()), all_drafts, encoding, min_clip_score)
     print_report(how.console, report, how.spell)
     return end(report, as_json)
 

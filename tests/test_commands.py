@@ -269,3 +269,13 @@ def test_an_interruption_says_how_to_go_on(
     assert code == 130
     assert said.startswith("interrupted; to go on where it stopped:")
     assert again in said
+
+
+def test_approve_is_refused_while_another_command_may_write_the_review(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from latentmill.cache.lock import held
+
+    with held(tmp_path / "w" / "caption" / "lock", "latentmill review"):
+        assert run(["approve", "--work", str(tmp_path / "w"), "--all-drafts"]) == 2
+    assert "latentmill review (process" in capsys.readouterr().err
